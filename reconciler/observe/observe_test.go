@@ -1,0 +1,102 @@
+package observe
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/etcd-volumes/etcd-volumes/reconciler/plan"
+	"github.com/etcd-volumes/etcd-volumes/test/fixture"
+)
+
+func entry(mods ...func(*admissionv1.ValidatingWebhook)) *admissionv1.ValidatingWebhookConfiguration {
+	w := admissionv1.ValidatingWebhook{
+		Name: DoorEntry, FailurePolicy: ptr.To(admissionv1.Fail), ClientConfig: admissionv1.WebhookClientConfig{CABundle: []byte("ca")},
+		Rules: []admissionv1.RuleWithOperations{{
+			Operations: []admissionv1.OperationType{admissionv1.Create, admissionv1.Update},
+			Rule:       admissionv1.Rule{APIGroups: []string{"druid.gardener.cloud"}, APIVersions: []string{"*"}, Resources: []string{"etcds"}},
+		}},
+	}
+	for _, mod := range mods {
+		mod(&w)
+	}
+	return &admissionv1.ValidatingWebhookConfiguration{Webhooks: []admissionv1.ValidatingWebhook{w}}
+}
+
+func TestTheDoorStandsOnlyIfItFailsClosedAndSeesUpdates(t *testing.T) {
+	assert.Equal(t, plan.Door{Stands: true}, doorOf(entry()))
+	for name, mod := range map[string]func(*admissionv1.ValidatingWebhook){
+		"fails open":    func(w *admissionv1.ValidatingWebhook) { w.FailurePolicy = ptr.To(admissionv1.Ignore) },
+		"no policy":     func(w *admissionv1.ValidatingWebhook) { w.FailurePolicy = nil },
+		"no CA":         func(w *admissionv1.ValidatingWebhook) { w.ClientConfig.CABundle = nil },
+		"no update":     func(w *admissionv1.ValidatingWebhook) { w.Rules[0].Operations = w.Rules[0].Operations[:1] },
+		"other things":  func(w *admissionv1.ValidatingWebhook) { w.Rules[0].Resources = []string{"etcds/status"} },
+		"another entry": func(w *admissionv1.ValidatingWebhook) { w.Name = "other" },
+	} {
+		door := doorOf(entry(mod))
+		assert.False(t, door.Stands, name)
+		assert.NotEmpty(t, door.Fault, name)
+	}
+}
+
+func TestALeaseNamesItsMemberOrNobody(t *testing.T) {
+	at := &metav1.MicroTime{Time: fixture.Now}
+	for holder, want := range map[string]plan.Lease{
+		"a1:c1:Leader":   {MemberID: "a1", ClusterID: "c1", Renewed: fixture.Now},
+		"00a1:00c1:":     {MemberID: "a1", ClusterID: "c1", Renewed: fixture.Now},
+		"a1":             {Renewed: fixture.Now},
+		"none:c1:Member": {Renewed: fixture.Now},
+		"":               {Renewed: fixture.Now},
+	} {
+		got := leaseOf(&coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder, RenewTime: at}})
+		assert.Equal(t, &want, got, holder)
+	}
+	assert.Equal(t, &plan.Lease{}, leaseOf(&coordinationv1.Lease{}))
+}
+
+func TestAPodTellsWhyItDoesNotRun(t *testing.T) {
+	pod := fixture.Pod(fixture.Etcd(), 0, fixture.NotReady)
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{
+		Name: "etcd", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off 10s"}},
+	}}
+	got := podOf(pod)
+	assert.False(t, got.Running)
+	assert.Equal(t, "container etcd: CrashLoopBackOff back-off 10s", got.Message)
+	pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "0/3 nodes are available"})
+	assert.Equal(t, "0/3 nodes are available", podOf(pod).Message)
+}
+
+func TestWithoutAClassTheYoungestDefaultOneCounts(t *testing.T) {
+	etcd := fixture.Etcd(fixture.Class(""))
+	older, younger := fixture.StorageClass("older"), fixture.StorageClass("younger")
+	sim := fixture.NewSimulation(t, etcd, older, younger, fixture.StorageClass("other"))
+	for i, name := range []string{"older", "younger"} {
+		class := fixture.StorageClass(name)
+		require.NoError(t, sim.Client.Get(t.Context(), client.ObjectKey{Name: name}, class))
+		class.Annotations = map[string]string{defaultClassAnnotation: "true"}
+		class.CreationTimestamp = metav1.NewTime(fixture.Now.Add(time.Duration(i) * time.Hour))
+		require.NoError(t, sim.Client.Update(t.Context(), class))
+	}
+	s := plan.Snapshot{Etcd: &plan.Etcd{}}
+	require.NoError(t, Observer{Reader: sim.Client}.class(t.Context(), &s))
+	assert.Equal(t, "younger", s.Class.Name)
+	assert.True(t, s.Class.Exists)
+}
+
+func TestTheNewestWarningIsTold(t *testing.T) {
+	event := func(kind, text string, at time.Time) corev1.Event {
+		return corev1.Event{Type: kind, Message: text, LastTimestamp: metav1.NewTime(at)}
+	}
+	assert.Equal(t, "newer", newestWarning([]corev1.Event{
+		event("Warning", "newer", fixture.Now), event("Warning", "older", fixture.Now.Add(-time.Hour)), event("Normal", "newest", fixture.Now.Add(time.Hour)),
+	}))
+	assert.Empty(t, newestWarning(nil))
+}
