@@ -50,7 +50,7 @@ golden: ## Rewrite the golden files; read the diff before committing it.
 	go test $$(grep -rl 'test/golden"' --include='*_test.go' cmd webhook reconciler test | xargs -n1 dirname | sort -u | sed 's|^|./|') -update
 
 ##@ Checks
-unit: $(GOTESTSUM) ## Tests without a cluster, with the race detector, in random order.
+unit: $(GOTESTSUM) $(GOLANGCI_LINT) ## Tests without a cluster, with the race detector, in random order.
 	$(TEST) -race -shuffle=on -timeout 20m $(UNITS)
 cluster: $(GOTESTSUM) ## Tests on a real cluster, one suite at a time.
 	@assets=$$(mktemp -d); trap 'rm -rf "$$assets"' EXIT; chmod 755 "$$assets"; \

@@ -33,6 +33,8 @@ type Options struct {
 	Keep   bool                  // Stop leaves Dir in place
 	Images map[string]node.Image // see RegisterImage
 	Log    io.Writer             // progress and problems; nil means standard error
+	// RestartBackOff bounds the back-off of containers that ended; 0 means the kubelet's own, 10 s doubling to 5 min.
+	RestartBackOff time.Duration
 }
 
 // Cluster is a running cluster.

@@ -83,7 +83,7 @@ func serve() {
 			answer(w, nil, err)
 			return
 		}
-		defer resp.Body.Close() //nolint:errcheck // only read
+		defer resp.Body.Close()
 		answer(w, resp.Body, nil)
 	})
 	mux.HandleFunc("GET /file", func(w http.ResponseWriter, _ *http.Request) {
@@ -340,7 +340,7 @@ func fetch(t *testing.T, method, address, body string) string {
 	require.NoError(t, err)
 	resp, err := http.DefaultClient.Do(req)
 	require.NoError(t, err)
-	defer resp.Body.Close() //nolint:errcheck // only read
+	defer resp.Body.Close()
 	got, err := io.ReadAll(resp.Body)
 	require.NoError(t, err)
 	require.Equal(t, http.StatusOK, resp.StatusCode, string(got))

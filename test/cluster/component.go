@@ -50,7 +50,7 @@ func (c *component) start() error {
 	if err != nil {
 		return fmt.Errorf("open the log of %s: %w", c.name, err)
 	}
-	defer log.Close() //nolint:errcheck // the process has its own descriptor
+	defer log.Close()
 	cmd := exec.Command(BinaryPath(c.name), c.args...)
 	cmd.Dir = c.dir
 	cmd.Env = []string{"HOME=" + c.dir, "PATH=" + os.Getenv("PATH")}
@@ -104,7 +104,7 @@ func (c *component) probe(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer resp.Body.Close() //nolint:errcheck // nothing is read
+	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
 		return fmt.Errorf("%s answers %s", c.ready, resp.Status)
 	}

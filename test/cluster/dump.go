@@ -83,7 +83,7 @@ func tail(path string, lines int) string {
 	if err != nil {
 		return err.Error() + "\n"
 	}
-	defer f.Close() //nolint:errcheck // only read
+	defer f.Close()
 	if _, err := f.Seek(-tailBytes, io.SeekEnd); err != nil && !errors.Is(err, os.ErrInvalid) {
 		_, err = f.Seek(0, io.SeekStart) // shorter than that
 		if err != nil {

@@ -58,6 +58,8 @@ func (c *Cluster) newNodes() error {
 			Self:      "/proc/self/exe",
 			ServerTLS: serverTLS,
 			Log:       log,
+
+			BackOff: c.options.RestartBackOff, MaxBackOff: c.options.RestartBackOff,
 		})
 		if err != nil {
 			return fmt.Errorf("prepare %s: %w", t.name, err)

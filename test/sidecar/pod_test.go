@@ -3,7 +3,9 @@ package sidecar_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -30,21 +32,44 @@ import (
 	"github.com/etcd-volumes/etcd-volumes/test/sidecar/leases"
 	"github.com/etcd-volumes/etcd-volumes/test/sidecar/pace"
 	"github.com/etcd-volumes/etcd-volumes/test/sidecar/server"
+	"github.com/etcd-volumes/etcd-volumes/test/sidecar/store"
 	"github.com/etcd-volumes/etcd-volumes/test/sidecar/wrapper"
 )
 
 const (
 	namespace  = "shoot--a"
 	patience   = 3 * 60 * time.Second
+	attempt    = 10 * time.Second
 	poll       = 100 * time.Millisecond
 	reelection = 1100 * time.Millisecond
+	// atATime is how many tests run at a time. They wait more than they compute, also on a machine of two cores.
+	atATime = "6"
 )
 
 // TestMain sets what a pod's environment must have; the pods of these tests are told their names otherwise.
 func TestMain(m *testing.M) {
 	os.Setenv("POD_NAME", "unset")
 	os.Setenv("POD_NAMESPACE", namespace)
+	flag.Parse()
+	if err := flag.Set("test.parallel", atATime); err != nil {
+		panic(err)
+	}
 	os.Exit(m.Run())
+}
+
+// retry asks until there is an answer: on a busy machine a cluster loses its leader now and then, and etcd says so.
+func retry[T any](t *testing.T, ask func(context.Context) (T, error)) T {
+	t.Helper()
+	for deadline := time.Now().Add(patience); ; {
+		ctx, cancel := context.WithTimeout(t.Context(), attempt)
+		answer, err := ask(ctx)
+		cancel()
+		if err == nil {
+			return answer
+		}
+		require.Less(t, time.Now(), deadline, "no answer: %v", err)
+		require.NoError(t, pace.Pace{}.Sleep(t.Context(), poll))
+	}
 }
 
 // subnets gives every cluster of this process loopback addresses of its own.
@@ -215,9 +240,26 @@ func (c *cluster) connect(endpoints ...string) *clientv3.Client {
 
 func (c *cluster) members() []*etcdserverpb.Member {
 	c.t.Helper()
-	list, err := c.client().MemberList(c.t.Context())
-	require.NoError(c.t, err)
-	return list.Members
+	client := c.client()
+	return retry(c.t, func(ctx context.Context) ([]*etcdserverpb.Member, error) {
+		list, err := client.MemberList(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return list.Members, nil
+	})
+}
+
+// awaitMembers waits until the members are as wanted.
+func (c *cluster) awaitMembers(what string, wanted func([]*etcdserverpb.Member) bool) {
+	c.t.Helper()
+	client := c.client()
+	require.Eventually(c.t, func() bool {
+		ctx, cancel := context.WithTimeout(c.t.Context(), attempt)
+		defer cancel()
+		list, err := client.MemberList(ctx)
+		return err == nil && wanted(list.Members)
+	}, patience, poll, what)
 }
 
 func (p *pod) url(port int) string {
@@ -395,29 +437,51 @@ func (p *pod) awaitLog(text string) {
 // ask calls the sidecar and returns the answer's code and body.
 func (p *pod) ask(path string) (int, []byte) {
 	p.cluster.t.Helper()
-	resp, err := p.cluster.http().Get(p.url(p.cluster.ports.sidecar) + path)
+	code, body, err := p.tryAsk(path)
 	require.NoError(p.cluster.t, err)
+	return code, body
+}
+
+// tryAsk is ask for a sidecar that may not answer.
+func (p *pod) tryAsk(path string) (int, []byte, error) {
+	resp, err := p.cluster.http().Get(p.url(p.cluster.ports.sidecar) + path)
+	if err != nil {
+		return 0, nil, err
+	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
-	require.NoError(p.cluster.t, err)
-	return resp.StatusCode, body
+	return resp.StatusCode, body, err
 }
 
 // awaitSnapshots waits until the pod's sidecar or the one it passes on to takes snapshots.
 func (p *pod) awaitSnapshots() {
 	p.cluster.t.Helper()
 	require.Eventually(p.cluster.t, func() bool {
-		code, _ := p.ask("/snapshot/delta")
-		return code == http.StatusOK
+		code, _, err := p.tryAsk("/snapshot/delta")
+		return err == nil && code == http.StatusOK
 	}, patience, poll, "snapshots are taken")
+}
+
+// awaitFull takes a full snapshot, by way of the leader's sidecar where this is a follower's.
+func (p *pod) awaitFull() store.Snapshot {
+	p.cluster.t.Helper()
+	return retry(p.cluster.t, func(context.Context) (full store.Snapshot, _ error) {
+		code, body, err := p.tryAsk("/snapshot/full")
+		if err != nil {
+			return full, err
+		}
+		if code != http.StatusOK {
+			return full, fmt.Errorf("answer %d: %s", code, body)
+		}
+		return full, json.Unmarshal(body, &full)
+	})
 }
 
 func (p *pod) status() *clientv3.StatusResponse {
 	p.cluster.t.Helper()
 	endpoint := p.url(p.cluster.ports.client)
-	status, err := p.cluster.connect(endpoint).Status(p.cluster.t.Context(), endpoint)
-	require.NoError(p.cluster.t, err)
-	return status
+	client := p.cluster.connect(endpoint)
+	return retry(p.cluster.t, func(ctx context.Context) (*clientv3.StatusResponse, error) { return client.Status(ctx, endpoint) })
 }
 
 // logBuffer keeps what a pod logs.

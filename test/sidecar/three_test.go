@@ -1,7 +1,8 @@
 package sidecar_test
 
 import (
-	"encoding/json"
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -15,8 +16,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
-
-	"github.com/etcd-volumes/etcd-volumes/test/sidecar/store"
 )
 
 var holderFormat = regexp.MustCompile(`^[0-9a-f]{1,16}:[0-9a-f]{1,16}:(Leader|Member)$`)
@@ -33,17 +32,20 @@ func threeMembers(t *testing.T) *cluster {
 
 func (c *cluster) leader() *pod {
 	c.t.Helper()
-	var found *pod
-	require.Eventually(c.t, func() bool {
+	return retry(c.t, func(ctx context.Context) (*pod, error) {
 		for _, p := range c.pods {
-			if p.ready() && p.status().Leader == p.status().Header.MemberId {
-				found = p
-				return true
+			if p.ready() && p.leads(ctx) {
+				return p, nil
 			}
 		}
-		return false
-	}, patience, poll, "a member leads")
-	return found
+		return nil, errors.New("no member leads")
+	})
+}
+
+func (p *pod) leads(ctx context.Context) bool {
+	endpoint := p.url(p.cluster.ports.client)
+	status, err := p.cluster.connect(endpoint).Status(ctx, endpoint)
+	return err == nil && status.Leader == status.Header.MemberId
 }
 
 func (c *cluster) follower() *pod {
@@ -99,14 +101,11 @@ func TestAFollowersSidecarPassesSnapshotsOnToTheLeaders(t *testing.T) {
 	c := threeMembers(t)
 	f := c.follower()
 	f.awaitSnapshots()
-	code, body := f.ask("/snapshot/full")
-	require.Equal(t, http.StatusOK, code)
-	var full store.Snapshot
-	require.NoError(t, json.Unmarshal(body, &full))
+	full := f.awaitFull()
 	_, revision := content(t, c.client())
 	assert.Equal(t, revision, full.LastRevision)
 	assert.Equal(t, full.SnapName, f.latest().Full.SnapName)
-	code, _ = f.ask("/healthz")
+	code, _ := f.ask("/healthz")
 	assert.Equal(t, http.StatusServiceUnavailable, code, "only the leader's sidecar is healthy")
 }
 
@@ -125,9 +124,9 @@ func TestAMemberThatLostItsDataIsReplacedByALearnerAndPromoted(t *testing.T) {
 	// A sidecar that never looks at its role leaves its member a learner.
 	p.reelection = time.Hour
 	p.start()
-	require.Eventually(t, func() bool {
-		return slices.ContainsFunc(c.members(), func(m *etcdserverpb.Member) bool { return m.IsLearner && m.Name == p.member() })
-	}, patience, poll, "the member has joined as a learner")
+	c.awaitMembers("the member has joined as a learner", func(members []*etcdserverpb.Member) bool {
+		return slices.ContainsFunc(members, func(m *etcdserverpb.Member) bool { return m.IsLearner && m.Name == p.member() })
+	})
 	p.awaitLog("rpc not supported for learner")
 	assert.False(t, p.ready(), "a learner is not ready")
 	newID := c.memberID(p.member())

@@ -127,8 +127,7 @@ func TestThreeMembersWorkWithTLSEverywhere(t *testing.T) {
 	put(t, c.client(), "key", 5)
 	f := c.follower()
 	f.awaitSnapshots()
-	code, _ := f.ask("/snapshot/full")
-	assert.Equal(t, http.StatusOK, code, "a follower's sidecar reaches the leader's")
+	f.awaitFull()
 	require.Eventually(t, func() bool { return c.holder(f.member()) != "" }, patience, poll)
 	assert.Equal(t, "true", c.lease(f.member()).Annotations["member.etcd.gardener.cloud/tls-enabled"])
 

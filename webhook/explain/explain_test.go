@@ -241,7 +241,7 @@ func TestTheMutatingWebhookWarnsOfWhatOnlyItKnows(t *testing.T) {
 
 	assert.Equal(t, []string{
 		"etcd-volumes: the CRD of etcd-druid forbids this change of spec.storageClass: it can not pass",
-		"etcd-volumes: remove this rule from CRD etcds.druid.gardener.cloud:",
+		"etcd-volumes: the way out: etcd-volumes relax-crd (or kubectl apply -f deploy/relax-crd.yaml). It removes this rule:",
 		"etcd-volumes: spec.storageClass: self == oldSelf",
 		"etcd-volumes: whether the CRD forbids this change is not known: forbidden",
 		"etcd-volumes: annotation volumes.druid.gardener.cloud/stamp is kept: it is our record",

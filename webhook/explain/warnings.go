@@ -58,7 +58,7 @@ func warned(w verdict.Warning, add func(string, ...any)) {
 		add("supersedes rollout %s (done: %s); it finishes the member in flight first", clip(w.Subject, 36), progress(w.Detail))
 	case verdict.CRDForbids:
 		add("the CRD of etcd-druid forbids this change of %s: it can not pass", w.Subject)
-		add("remove this rule from CRD etcds.druid.gardener.cloud:")
+		add("the way out: etcd-volumes relax-crd (or kubectl apply -f deploy/relax-crd.yaml). It removes this rule:")
 		add("%s", w.Detail)
 	case verdict.CRDUnknown:
 		add("whether the CRD forbids this change is not known: %s", w.Detail)

@@ -26,7 +26,7 @@ func query(t *testing.T, from PodNet, protocol, name, kind string) (*dns.Msg, er
 	if err != nil {
 		return nil, err
 	}
-	defer conn.Close() //nolint:errcheck // one question
+	defer conn.Close()
 	request := new(dns.Msg).SetQuestion(name, dns.StringToType[kind])
 	reply, _, err := (&dns.Client{Net: protocol, Timeout: soon}).ExchangeWithConn(request, &dns.Conn{Conn: conn})
 	return reply, err

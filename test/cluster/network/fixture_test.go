@@ -68,10 +68,10 @@ func within[T any](t *testing.T, pod PodNet, f func() (T, error)) (T, error) {
 	defer runtime.UnlockOSThread()
 	home, err := netns.Get()
 	require.NoError(t, err)
-	defer home.Close() //nolint:errcheck // read-only descriptor
+	defer home.Close()
 	ns, err := netns.GetFromPath(pod.NetNS)
 	require.NoError(t, err)
-	defer ns.Close() //nolint:errcheck // read-only descriptor
+	defer ns.Close()
 	require.NoError(t, netns.Set(ns))
 	value, fErr := f()
 	require.NoError(t, netns.Set(home))
@@ -115,7 +115,7 @@ func ask(t *testing.T, pod PodNet, addr string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer conn.Close() //nolint:errcheck // read to its end
+	defer conn.Close()
 	said, err := io.ReadAll(conn)
 	return string(said), err
 }

@@ -187,7 +187,7 @@ func plug(pod podLink) error {
 	if err != nil {
 		return fmt.Errorf("open network namespace %s: %w", pod.path, err)
 	}
-	defer ns.Close() //nolint:errcheck // read-only descriptor
+	defer ns.Close()
 	if err := addVeth(pod, ns); err != nil {
 		return err
 	}

@@ -32,7 +32,7 @@ func TestAPodReachesTheWebServerOfAnotherPodByItsAddress(t *testing.T) {
 		if err != nil {
 			return "", err
 		}
-		defer conn.Close() //nolint:errcheck // read to its end
+		defer conn.Close()
 		_, err = io.WriteString(conn, "GET / HTTP/1.0\r\n\r\n")
 		if err != nil {
 			return "", err
@@ -88,8 +88,9 @@ func TestEachPodHasALoopbackOfItsOwn(t *testing.T) {
 
 func TestAddingAPodTwiceGivesTheSameNetwork(t *testing.T) {
 	n := newNet(t)
-	assert.Equal(t, addPod(t, n, "a"), addPod(t, n, "a"))
-	assert.NotEqual(t, addPod(t, n, "a"), addPod(t, n, "b"))
+	first := addPod(t, n, "a")
+	assert.Equal(t, first, addPod(t, n, "a"))
+	assert.NotEqual(t, first, addPod(t, n, "b"))
 }
 
 func TestADeletedPodLeavesNothingBehind(t *testing.T) {
@@ -102,7 +103,7 @@ func TestADeletedPodLeavesNothingBehind(t *testing.T) {
 
 	assert.NoFileExists(t, pod.NetNS)
 	_, err := netlink.LinkByName(veth)
-	assert.ErrorAs(t, err, &netlink.LinkNotFoundError{})
+	require.ErrorAs(t, err, &netlink.LinkNotFoundError{})
 	mounts, err := os.ReadFile("/proc/thread-self/mountinfo")
 	require.NoError(t, err)
 	assert.NotContains(t, string(mounts), pod.NetNS)
@@ -156,7 +157,7 @@ func TestAPodThatIsCutOffIsNotReachedUntilItIsRestored(t *testing.T) {
 			}, 5*time.Second, tick)
 		})
 	}
-	assert.EqualError(t, n.Cut("other"), "pod other has no network")
+	require.EqualError(t, n.Cut("other"), "pod other has no network")
 	assert.EqualError(t, n.RestoreIP("10.244.9.9"), "no pod has the address 10.244.9.9")
 }
 

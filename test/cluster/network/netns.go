@@ -39,7 +39,7 @@ func pinNewNetNS(path string) error {
 		runtime.UnlockOSThread()
 		return fmt.Errorf("open own namespace: %w", err)
 	}
-	defer home.Close() //nolint:errcheck // read-only descriptor
+	defer home.Close()
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		runtime.UnlockOSThread()
 		return fmt.Errorf("unshare: %w", err)

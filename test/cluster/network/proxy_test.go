@@ -1,6 +1,7 @@
 package network
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"net"
@@ -59,7 +60,7 @@ func TestAPodReachesAServiceByItsClusterIP(t *testing.T) {
 	t.Run("and the host end", func(t *testing.T) {
 		conn, err := net.DialTimeout("tcp4", etcdIP+":2379", soon)
 		require.NoError(t, err)
-		defer conn.Close() //nolint:errcheck // read to its end
+		defer conn.Close()
 		said, err := io.ReadAll(conn)
 		require.NoError(t, err)
 		assert.Equal(t, "etcd", string(said))
@@ -231,7 +232,7 @@ func TestMuchDataPassesUnchanged(t *testing.T) {
 	require.NoError(t, conn.CloseWrite())
 	heard, err := io.ReadAll(conn)
 	require.NoError(t, err)
-	assert.True(t, string(sent) == string(heard), "%d bytes sent, %d heard", len(sent), len(heard))
+	assert.Truef(t, bytes.Equal(sent, heard), "%d bytes sent, %d heard", len(sent), len(heard))
 }
 
 func TestAResetOfTheEndpointResetsTheClient(t *testing.T) {

@@ -30,11 +30,8 @@ func (n *Node) boundPath(ctx context.Context, pod *corev1.Pod, name string, ephe
 	if ephemeral && !metav1.IsControlledBy(claim, pod) {
 		return nil, errors.New("PVC was not created for the pod")
 	}
-	if claim.DeletionTimestamp != nil {
-		return nil, errors.New("PVC is being deleted")
-	}
-	if claim.Status.Phase != corev1.ClaimBound || claim.Spec.VolumeName == "" {
-		return nil, errors.New("PVC is not bound")
+	if err := checkBound(claim); err != nil {
+		return nil, err
 	}
 	volume, err := n.client.CoreV1().PersistentVolumes().Get(ctx, claim.Spec.VolumeName, metav1.GetOptions{})
 	if err != nil {
@@ -43,6 +40,21 @@ func (n *Node) boundPath(ctx context.Context, pod *corev1.Pod, name string, ephe
 	if volume.Spec.ClaimRef == nil || volume.Spec.ClaimRef.UID != claim.UID {
 		return nil, fmt.Errorf("PV %s is not bound to this PVC", volume.Name)
 	}
+	return directoryOf(volume)
+}
+
+func checkBound(claim *corev1.PersistentVolumeClaim) error {
+	if claim.DeletionTimestamp != nil {
+		return errors.New("PVC is being deleted")
+	}
+	if claim.Status.Phase != corev1.ClaimBound || claim.Spec.VolumeName == "" {
+		return errors.New("PVC is not bound")
+	}
+	return nil
+}
+
+// directoryOf is where the volume is on this machine.
+func directoryOf(volume *corev1.PersistentVolume) (*corev1.HostPathVolumeSource, error) {
 	switch {
 	case volume.Spec.HostPath != nil:
 		return volume.Spec.HostPath, nil

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -192,28 +191,33 @@ func (n *Node) launchSpec(r startRequest, image Image, variables map[string]stri
 	mounts = append(mounts, mount{Kind: mountBind, Source: image.Path, Target: entry, ReadOnly: true})
 	mounts = append(mounts, sorted(append(volumes, termination))...)
 
-	args := expandAll(r.spec.Command, variables)
-	if len(args) == 0 {
-		args = []string{entry}
-	}
-	switch {
-	case len(r.spec.Args) > 0:
-		args = append(args, expandAll(r.spec.Args, variables)...)
-	case len(r.spec.Command) == 0:
-		args = append(args, image.Args...)
-	}
 	security := r.spec.SecurityContext
 	dir := r.spec.WorkingDir
 	if dir == "" {
 		dir = "/"
 	}
 	return &launchSpec{
-		Root: root, Mounts: mounts, Dir: dir, Args: args, User: user,
+		Root: root, Mounts: mounts, Dir: dir, Args: arguments(&r.spec, entry, image.Args, variables), User: user,
 		Env:      processEnv(r.pod, user.UID, variables),
 		OneUser:  n.uids.single(),
 		ReadOnly: security != nil && security.ReadOnlyRootFilesystem != nil && *security.ReadOnlyRootFilesystem,
 		NoNew:    security != nil && security.AllowPrivilegeEscalation != nil && !*security.AllowPrivilegeEscalation,
 	}, nil
+}
+
+// arguments is the command line: what the container says goes before what its image says.
+func arguments(spec *corev1.Container, entry string, defaults []string, variables map[string]string) []string {
+	args := expandAll(spec.Command, variables)
+	if len(args) == 0 {
+		args = []string{entry}
+	}
+	switch {
+	case len(spec.Args) > 0:
+		args = append(args, expandAll(spec.Args, variables)...)
+	case len(spec.Command) == 0:
+		args = append(args, defaults...)
+	}
+	return args
 }
 
 // sorted puts mounts below others after these.

@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
-
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -168,28 +167,29 @@ func TestContainerTakesItsChildrenWithIt(t *testing.T) {
 }
 
 func TestContainerCanBeEnteredByFurtherCommands(t *testing.T) {
-	p := newBox(t, "echo secret > /tmp/secret; sleep 1000").start(t)
+	box := target{process: newBox(t, "echo secret > /tmp/secret; sleep 1000").start(t), launch: launcher{self: self()}}
 	require.Eventually(t, func() bool {
-		_, err := (target{process: p, launch: launcher{self: self()}}).output(t, "test -s /tmp/secret")
+		_, err := output(t, box, "test -s /tmp/secret")
 		return err == nil
 	}, 10*time.Second, 20*time.Millisecond)
-	out, err := (target{process: p, launch: launcher{self: self()}}).output(t, "hostname; cat /tmp/secret; cat /proc/1/comm; pwd; echo $COLOUR")
+	out, err := output(t, box, "hostname; cat /tmp/secret; cat /proc/1/comm; pwd; echo $COLOUR")
 	require.NoError(t, err)
 	assert.Equal(t, "member-0\nsecret\nsh\n/somewhere\nblue\n", out)
 
-	_, err = (target{process: p, launch: launcher{self: self()}}).output(t, "echo bad; exit 3")
+	_, err = output(t, box, "echo bad; exit 3")
 	require.EqualError(t, err, `bad: command "sh -c echo bad; exit 3" exited with 3`)
 }
 
 // output runs a command in a container and returns what it prints.
-func (t target) output(test *testing.T, script string) (string, error) {
+func output(t *testing.T, in target, script string) (string, error) {
+	t.Helper()
 	var out bytes.Buffer
-	p, err := t.launch.startIn(t.process, []string{"sh", "-c", script}, stdio{out: &out, err: &out})
-	require.NoError(test, err)
-	ended, err := p.run(test.Context())
-	require.NoError(test, err)
+	p, err := in.launch.startIn(in.process, []string{"sh", "-c", script}, stdio{out: &out, err: &out})
+	require.NoError(t, err)
+	ended, err := p.run(t.Context())
+	require.NoError(t, err)
 	if ended.code != 0 {
-		return out.String(), t.exec(test.Context(), []string{"sh", "-c", script})
+		return out.String(), in.exec(t.Context(), []string{"sh", "-c", script})
 	}
 	return out.String(), nil
 }

@@ -189,40 +189,37 @@ func keyOf(kind, namespace, name, key string, optional *bool, values map[string]
 	return value, found, nil
 }
 
+// podMaps are the fields of a pod that the downward API knows whole and by key.
+var podMaps = map[string]func(*corev1.Pod) map[string]string{
+	"metadata.labels":      func(p *corev1.Pod) map[string]string { return p.Labels },
+	"metadata.annotations": func(p *corev1.Pod) map[string]string { return p.Annotations },
+}
+
+// podFields are the other ones that it knows.
+var podFields = map[string]func(*corev1.Pod) string{
+	"metadata.name":           func(p *corev1.Pod) string { return p.Name },
+	"metadata.namespace":      func(p *corev1.Pod) string { return p.Namespace },
+	"metadata.uid":            func(p *corev1.Pod) string { return string(p.UID) },
+	"spec.nodeName":           func(p *corev1.Pod) string { return p.Spec.NodeName },
+	"spec.serviceAccountName": func(p *corev1.Pod) string { return p.Spec.ServiceAccountName },
+	"status.podIP":            func(p *corev1.Pod) string { return p.Status.PodIP },
+	"status.podIPs":           func(p *corev1.Pod) string { return p.Status.PodIP },
+	"status.hostIP":           func(p *corev1.Pod) string { return p.Status.HostIP },
+	"status.hostIPs":          func(p *corev1.Pod) string { return p.Status.HostIP },
+}
+
 // fieldValue resolves a field of a pod as the downward API knows it.
 func fieldValue(pod *corev1.Pod, path string) (string, error) {
-	if field, key, ok := subscript(path); ok {
-		switch field {
-		case "metadata.labels":
-			return pod.Labels[key], nil
-		case "metadata.annotations":
-			return pod.Annotations[key], nil
-		}
+	if field, key, ok := subscript(path); ok && podMaps[field] != nil {
+		return podMaps[field](pod)[key], nil
 	}
-	switch path {
-	case "metadata.name":
-		return pod.Name, nil
-	case "metadata.namespace":
-		return pod.Namespace, nil
-	case "metadata.uid":
-		return string(pod.UID), nil
-	case "metadata.labels":
-		return quotedLines(pod.Labels), nil
-	case "metadata.annotations":
-		return quotedLines(pod.Annotations), nil
-	case "spec.nodeName":
-		return pod.Spec.NodeName, nil
-	case "spec.serviceAccountName":
-		return pod.Spec.ServiceAccountName, nil
-	case "status.podIP":
-		return pod.Status.PodIP, nil
-	case "status.podIPs":
-		return pod.Status.PodIP, nil
-	case "status.hostIP", "status.hostIPs":
-		return pod.Status.HostIP, nil
-	default:
-		return "", fmt.Errorf("unsupported field path %q", path)
+	if values := podMaps[path]; values != nil {
+		return quotedLines(values(pod)), nil
 	}
+	if value := podFields[path]; value != nil {
+		return value(pod), nil
+	}
+	return "", fmt.Errorf("unsupported field path %q", path)
 }
 
 // subscript takes metadata.labels['key'] apart.

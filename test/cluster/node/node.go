@@ -1,12 +1,14 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -75,25 +77,17 @@ type Config struct {
 }
 
 func (c Config) withDefaults() (Config, error) {
-	if c.Name == "" || c.REST == nil || c.Dir == "" || c.LogDir == "" || c.Images == nil || c.Network == nil || c.Self == "" {
+	if slices.Contains([]string{c.Name, c.Dir, c.LogDir, c.Self}, "") || c.REST == nil || c.Images == nil || c.Network == nil {
 		return c, errors.New("node needs a name, a REST config, directories, images, a network and a launcher binary")
 	}
 	host, _, err := net.SplitHostPort(c.APIServer)
 	if err != nil {
 		return c, fmt.Errorf("parse address of API server: %w", err)
 	}
-	if c.Address == "" {
-		c.Address = host
-	}
-	if c.Region == "" {
-		c.Region = "local"
-	}
-	if c.BackOff == 0 {
-		c.BackOff = 10 * time.Second
-	}
-	if c.MaxBackOff == 0 {
-		c.MaxBackOff = 5 * time.Minute
-	}
+	c.Address = cmp.Or(c.Address, host)
+	c.Region = cmp.Or(c.Region, "local")
+	c.BackOff = cmp.Or(c.BackOff, 10*time.Second)
+	c.MaxBackOff = cmp.Or(c.MaxBackOff, 5*time.Minute)
 	return c, nil
 }
 

@@ -2,6 +2,8 @@ package node
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,14 +14,15 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
-
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/rest"
+	clienttesting "k8s.io/client-go/testing"
 )
 
 // hostNet lends pods the network of the test.
@@ -41,9 +44,48 @@ type lab struct {
 
 func newLab(t *testing.T) *lab {
 	t.Helper()
-	l := &lab{t: t, api: fake.NewClientset(), volume: t.TempDir()}
+	l := &lab{t: t, api: rememberingAPI(), volume: t.TempDir()}
 	l.boot(t.TempDir())
 	return l
+}
+
+// rememberingAPI keeps a pod from a patch or a deletion that names the one before it by UID, as the real API does and the fake
+// does not.
+func rememberingAPI() *fake.Clientset {
+	api := fake.NewClientset()
+	api.PrependReactor("*", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		name, uid := addressee(action)
+		if uid == "" {
+			return false, nil, nil
+		}
+		object, err := api.Tracker().Get(action.GetResource(), action.GetNamespace(), name)
+		if err != nil {
+			return true, nil, err
+		}
+		if pod, ok := object.(*corev1.Pod); ok && pod.UID != uid {
+			return true, nil, apierrors.NewConflict(action.GetResource().GroupResource(), name, errors.New("the UID differs"))
+		}
+		return false, nil, nil
+	})
+	return api
+}
+
+// addressee is the object that a request is meant for; without a UID, it is whatever has the name.
+func addressee(action clienttesting.Action) (name string, uid types.UID) {
+	switch a := action.(type) {
+	case clienttesting.DeleteAction:
+		if conditions := a.GetDeleteOptions().Preconditions; conditions != nil && conditions.UID != nil {
+			uid = *conditions.UID
+		}
+		return a.GetName(), uid
+	case clienttesting.PatchAction:
+		var patch metav1.PartialObjectMetadata
+		if json.Unmarshal(a.GetPatch(), &patch) == nil {
+			uid = patch.UID
+		}
+		return a.GetName(), uid
+	}
+	return "", ""
 }
 
 func (l *lab) boot(dir string) {
@@ -305,7 +347,7 @@ func TestNodeEndsItsProcessesAndLeavesTheAPIAlone(t *testing.T) {
 	pid, err := l.node.ContainerPID("shop", "member-0", "main")
 	require.NoError(t, err)
 	l.stop()
-	assert.ErrorIs(t, unix.Kill(pid, 0), unix.ESRCH)
+	require.ErrorIs(t, unix.Kill(pid, 0), unix.ESRCH)
 	pod, err := l.api.CoreV1().Pods("shop").Get(t.Context(), "member-0", metav1.GetOptions{})
 	require.NoError(t, err)
 	assert.Equal(t, corev1.PodRunning, pod.Status.Phase)

@@ -2,6 +2,7 @@ package node
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -180,29 +181,9 @@ func (l *limited) lead() string {
 
 // get asks a URL of the pod; any status from 200 to 399 is fine.
 func (t target) get(ctx context.Context, action *corev1.HTTPGetAction) error {
-	address, err := t.address(action.Host, action.Port)
+	request, err := t.request(ctx, action)
 	if err != nil {
 		return err
-	}
-	where, err := url.Parse(action.Path)
-	if err != nil {
-		return fmt.Errorf("parse path %q: %w", action.Path, err)
-	}
-	where.Host, where.Scheme = address, "http"
-	if action.Scheme != "" {
-		where.Scheme = strings.ToLower(string(action.Scheme))
-	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, where.String(), nil)
-	if err != nil {
-		return fmt.Errorf("prepare request: %w", err)
-	}
-	request.Header.Set("User-Agent", "kube-probe/1.37")
-	for _, header := range action.HTTPHeaders {
-		if strings.EqualFold(header.Name, "Host") {
-			request.Host = header.Value
-			continue
-		}
-		request.Header.Add(header.Name, header.Value)
 	}
 	client := &http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
@@ -220,6 +201,32 @@ func (t target) get(ctx context.Context, action *corev1.HTTPGetAction) error {
 		return fmt.Errorf("HTTP probe failed with statuscode: %d", response.StatusCode)
 	}
 	return nil
+}
+
+// request is what a kubelet would send.
+func (t target) request(ctx context.Context, action *corev1.HTTPGetAction) (*http.Request, error) {
+	address, err := t.address(action.Host, action.Port)
+	if err != nil {
+		return nil, err
+	}
+	where, err := url.Parse(action.Path)
+	if err != nil {
+		return nil, fmt.Errorf("parse path %q: %w", action.Path, err)
+	}
+	where.Host, where.Scheme = address, strings.ToLower(string(cmp.Or(action.Scheme, corev1.URISchemeHTTP)))
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, where.String(), nil)
+	if err != nil {
+		return nil, fmt.Errorf("prepare request: %w", err)
+	}
+	request.Header.Set("User-Agent", "kube-probe/1.37")
+	for _, header := range action.HTTPHeaders {
+		if strings.EqualFold(header.Name, "Host") {
+			request.Host = header.Value
+			continue
+		}
+		request.Header.Add(header.Name, header.Value)
+	}
+	return request, nil
 }
 
 func (t target) connect(ctx context.Context, action *corev1.TCPSocketAction) error {

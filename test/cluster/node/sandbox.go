@@ -6,9 +6,8 @@ import (
 	"fmt"
 	"os"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
 )
 
 // sandbox are the namespaces that the containers of a pod share. They live as long as the files are open.

@@ -2,6 +2,7 @@ package node
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -38,6 +39,14 @@ func (c *containerState) ended() *corev1.ContainerStateTerminated {
 		return c.state.Terminated
 	}
 	return c.last.Terminated
+}
+
+// waiting tells whether it has never run.
+func (c *containerState) waiting() bool { return !c.running() && c.ended() == nil }
+
+// failed tells whether its newest run has ended badly.
+func (c *containerState) failed() bool {
+	return !c.running() && c.ended() != nil && c.ended().ExitCode != 0
 }
 
 // initialized tells whether an init container holds back the next one no longer.
@@ -113,32 +122,24 @@ func (s podState) phase() corev1.PodPhase {
 	if s.verdict != "" && !s.running() {
 		return s.verdict
 	}
-	for _, c := range s.containers {
-		if c.kind != mainContainer && !c.initialized() && !s.stopping && !s.mainStarted() {
-			return corev1.PodPending
-		}
-	}
-	var running, waiting, failed int
-	for _, c := range s.mains() {
-		switch {
-		case c.running():
-			running++
-		case c.ended() == nil:
-			waiting++
-		case c.ended().ExitCode != 0:
-			failed++
-		}
-	}
 	switch {
-	case waiting > 0:
+	case s.heldBack() || slices.ContainsFunc(s.mains(), (*containerState).waiting):
 		return corev1.PodPending
-	case running > 0 || s.running() || !s.final():
+	case s.running() || !s.final():
 		return corev1.PodRunning
-	case failed > 0:
+	case slices.ContainsFunc(s.mains(), (*containerState).failed):
 		return corev1.PodFailed
 	default:
 		return corev1.PodSucceeded
 	}
+}
+
+// heldBack tells whether an init container keeps the pod from its beginning.
+func (s podState) heldBack() bool {
+	if s.stopping || s.mainStarted() {
+		return false
+	}
+	return slices.ContainsFunc(s.containers, func(c *containerState) bool { return c.kind != mainContainer && !c.initialized() })
 }
 
 // running tells whether any container runs; a pod is not over as long as one does.
@@ -199,9 +200,9 @@ func restarts(pod *corev1.Pod, c *containerState) bool {
 		return false
 	case corev1.RestartPolicyOnFailure:
 		return failed
-	default:
-		return true
+	case corev1.RestartPolicyAlways:
 	}
+	return true
 }
 
 func (s podState) conditions(phase corev1.PodPhase) []corev1.PodCondition {

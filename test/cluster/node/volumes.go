@@ -10,9 +10,8 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
 )
 
 // refreshPeriod is how often volumes from the API are compared with their source.
@@ -46,7 +45,7 @@ func mountError(v *corev1.Volume, err error) error {
 	if isClaim(v) {
 		return fmt.Errorf("Unable to attach or mount volumes: unmounted volumes=[%s], unattached volumes=[], failed to process volumes=[%s]: %w", v.Name, v.Name, err) //nolint:staticcheck // the kubelet's own words
 	}
-	return fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", v.Name, err) //nolint:staticcheck // the kubelet's own words
+	return fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", v.Name, err)
 }
 
 func isClaim(v *corev1.Volume) bool {
@@ -234,9 +233,9 @@ func createHostPath(path string, kind corev1.HostPathType) error {
 			return fmt.Errorf("create host path: %w", err)
 		}
 		return file.Close()
-	default:
-		return fmt.Errorf("hostPath type check failed: %s does not exist", path)
+	case corev1.HostPathDirectory, corev1.HostPathFile, corev1.HostPathSocket, corev1.HostPathCharDev, corev1.HostPathBlockDev:
 	}
+	return fmt.Errorf("hostPath type check failed: %s does not exist", path)
 }
 
 // volumeMounts are the mounts of a container's volumes.

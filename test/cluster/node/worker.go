@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -268,10 +267,9 @@ func (w *worker) reconcileContainers(now time.Time) {
 		if c.kind == initContainer && c.initialized() {
 			continue
 		}
-		if c.state.Terminated != nil && !restarts(w.pod, &c.containerState) && !c.busy() {
+		if w.endedForGood(c) {
 			if c.kind == initContainer {
-				w.verdict = corev1.PodFailed
-				w.end(gracePeriod(w.pod), complete)
+				w.finish(corev1.PodFailed)
 				return
 			}
 			continue
@@ -286,9 +284,19 @@ func (w *worker) reconcileContainers(now time.Time) {
 		}
 	}
 	if over {
-		w.verdict = w.state().phase()
-		w.end(gracePeriod(w.pod), complete)
+		w.finish(w.state().phase())
 	}
+}
+
+// endedForGood tells whether a container has run and is not to be started again.
+func (w *worker) endedForGood(c *container) bool {
+	return c.state.Terminated != nil && !restarts(w.pod, &c.containerState) && !c.busy()
+}
+
+// finish ends a pod that has come to a verdict by itself.
+func (w *worker) finish(verdict corev1.PodPhase) {
+	w.verdict = verdict
+	w.end(gracePeriod(w.pod), complete)
 }
 
 // ensure starts a container if it does not run and its time has come.

@@ -266,14 +266,11 @@ func setCondition(s *corev1.PersistentVolumeClaimStatus, kind corev1.PersistentV
 
 // dropConditions removes those that an expansion sets, and no other.
 func dropConditions(s *corev1.PersistentVolumeClaimStatus) {
-	s.Conditions = slices.DeleteFunc(s.Conditions, func(c corev1.PersistentVolumeClaimCondition) bool {
-		switch c.Type {
-		case corev1.PersistentVolumeClaimResizing, corev1.PersistentVolumeClaimFileSystemResizePending,
-			corev1.PersistentVolumeClaimControllerResizeError, corev1.PersistentVolumeClaimNodeResizeError:
-			return true
-		}
-		return false
-	})
+	own := []corev1.PersistentVolumeClaimConditionType{
+		corev1.PersistentVolumeClaimResizing, corev1.PersistentVolumeClaimFileSystemResizePending,
+		corev1.PersistentVolumeClaimControllerResizeError, corev1.PersistentVolumeClaimNodeResizeError,
+	}
+	s.Conditions = slices.DeleteFunc(s.Conditions, func(c corev1.PersistentVolumeClaimCondition) bool { return slices.Contains(own, c.Type) })
 }
 
 func requested(claim *corev1.PersistentVolumeClaim) resource.Quantity {

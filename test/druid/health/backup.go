@@ -18,8 +18,7 @@ const (
 // backupReady is True while both kinds of snapshots keep coming in time, and False only once it was not True and the
 // delta snapshots are late by three periods. Without a store there is no such condition.
 func backupReady(etcd *api.Etcd, w World) verdict {
-	store := etcd.Spec.Backup.Store
-	if store == nil || ptr.Deref(store.Provider, "") == "" {
+	if !hasStore(etcd) {
 		return verdict{}
 	}
 	unknown := verdict{api.ConditionBackupReady, api.ConditionUnknown, "Unknown", "cannot tell whether backups succeed"}
@@ -30,10 +29,7 @@ func backupReady(etcd *api.Etcd, w World) verdict {
 	}
 	period, fullAge := deltaPeriod(etcd), ageOfFull(full, w.Now)
 	if delta.Spec.RenewTime == nil {
-		if full.Spec.RenewTime != nil && fullAge > 5*period {
-			unknown.message = "no delta snapshot was taken yet"
-		}
-		return unknown
+		return withoutDelta(unknown, full.Spec.RenewTime != nil && fullAge > 5*period)
 	}
 	deltaAge := w.Now.Sub(delta.Spec.RenewTime.Time)
 	switch {
@@ -41,6 +37,19 @@ func backupReady(etcd *api.Etcd, w World) verdict {
 		return verdict{api.ConditionBackupReady, api.ConditionTrue, "BackupSucceeded", "snapshots are taken in time"}
 	case deltaAge > 3*period && wasNotTrue(etcd):
 		return verdict{api.ConditionBackupReady, api.ConditionFalse, "BackupFailed", "no snapshot was recorded for too long"}
+	}
+	return unknown
+}
+
+func hasStore(etcd *api.Etcd) bool {
+	store := etcd.Spec.Backup.Store
+	return store != nil && ptr.Deref(store.Provider, "") != ""
+}
+
+// withoutDelta stays Unknown, and says why once a delta snapshot is overdue.
+func withoutDelta(unknown verdict, overdue bool) verdict {
+	if overdue {
+		unknown.message = "no delta snapshot was taken yet"
 	}
 	return unknown
 }

@@ -161,9 +161,15 @@ func (i Initializer) prepare(ctx context.Context, c cluster, backup *store.Local
 		return fmt.Errorf("validate data directory: %w", err)
 	case datadir.Valid:
 		return refuseRemoved(dir, c.members)
-	default:
+	case datadir.Missing, datadir.BadStructure, datadir.Corrupt, datadir.InvalidAmongMany, datadir.RevisionBehind:
 		i.Log.Info("data directory is faulty", zap.Int("status", int(status)), zap.NamedError("reason", err))
+		return i.mend(ctx, c, backup, status)
 	}
+	return fmt.Errorf("status %d of the data directory is none that is known: this is a bug", status)
+}
+
+// mend gives the member its data again: from the other members where they have it, else from the backup.
+func (i Initializer) mend(ctx context.Context, c cluster, backup *store.Local, status datadir.Status) error {
 	if status == datadir.InvalidAmongMany || c.size > 1 && (status == datadir.Corrupt || c.wasMember) {
 		return i.observe(func() error { return i.replace(ctx) })
 	}

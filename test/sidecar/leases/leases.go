@@ -15,12 +15,11 @@ import (
 	"strconv"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/util/retry"
-
-	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcd-volumes/etcd-volumes/test/sidecar/store"
 )

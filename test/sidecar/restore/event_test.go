@@ -26,7 +26,7 @@ func TestADamagedDeltaIsRefused(t *testing.T) {
 	require.NoError(t, err)
 	data[3] ^= 1
 	_, err = restore.Decode(bytes.NewReader(data))
-	assert.ErrorContains(t, err, "damaged")
+	require.ErrorContains(t, err, "damaged")
 	_, err = restore.Decode(bytes.NewReader(data[:5]))
 	assert.ErrorContains(t, err, "missing its hash")
 }

@@ -198,33 +198,41 @@ func (s *Snapshotter) serve(ctx context.Context) error {
 	collect := newTicker(s.config.CollectEvery)
 	defer collect.stop()
 	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case r := <-s.requests:
-			if err := s.answer(ctx, r); err != nil {
-				return err
-			}
-		case <-s.fullTimer.C:
-			if _, err := s.takeFull(ctx, false); err != nil {
-				return err
-			}
-			s.armFull(time.Now())
-		case <-tick(s.deltaTime):
-			if _, err := s.takeDelta(ctx); err != nil {
-				return err
-			}
-		case resp, open := <-s.watch.events():
-			if !open {
-				return errors.New("watch has ended")
-			}
-			if err := s.add(ctx, resp); err != nil {
-				return err
-			}
-		case <-collect.ticks():
-			s.collectGarbage()
+		if err := s.serveNext(ctx, collect); err != nil {
+			return err
 		}
 	}
+}
+
+// serveNext waits for what comes next and deals with it.
+func (s *Snapshotter) serveNext(ctx context.Context, collect ticker) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case r := <-s.requests:
+		return s.answer(ctx, r)
+	case <-s.fullTimer.C:
+		return s.takeScheduled(ctx)
+	case <-tick(s.deltaTime):
+		_, err := s.takeDelta(ctx)
+		return err
+	case resp, open := <-s.watch.events():
+		if !open {
+			return errors.New("watch has ended")
+		}
+		return s.add(ctx, resp)
+	case <-collect.ticks():
+		s.collectGarbage()
+		return nil
+	}
+}
+
+func (s *Snapshotter) takeScheduled(ctx context.Context) error {
+	if _, err := s.takeFull(ctx, false); err != nil {
+		return err
+	}
+	s.armFull(time.Now())
+	return nil
 }
 
 func (s *Snapshotter) answer(ctx context.Context, r request) error {

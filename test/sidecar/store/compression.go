@@ -44,9 +44,9 @@ func (c Compression) writer(w io.Writer) io.WriteCloser {
 		return zlib.NewWriter(w)
 	case lzwed:
 		return lzw.NewWriter(w, lzw.LSB, lzwWidth)
-	default:
-		return nopWriteCloser{w}
+	case none:
 	}
+	return nopWriteCloser{w}
 }
 
 func reader(suffix string, r io.Reader) (io.ReadCloser, error) {

@@ -1,10 +1,12 @@
-package storage
+package live_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -13,12 +15,16 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"github.com/etcd-volumes/etcd-volumes/test/cluster"
+	"github.com/etcd-volumes/etcd-volumes/test/cluster/storage"
 )
 
 // plane is a client of the control plane with its configuration.
@@ -29,24 +35,24 @@ type plane struct {
 
 func startControlPlane(t *testing.T) plane {
 	t.Helper()
-	assets := os.Getenv("KUBEBUILDER_ASSETS")
-	if assets == "" {
-		require.Empty(t, os.Getenv("CI"), "KUBEBUILDER_ASSETS must be set in CI")
-		t.Skip("KUBEBUILDER_ASSETS names no directory with the binaries of the control plane")
-	}
+	paths, err := cluster.BuildBinaries(t.Context(), os.Stderr)
+	require.NoError(t, err, "the control plane is built from test/cluster/build, by the Go toolchain alone")
 	env := &envtest.Environment{}
+	env.ControlPlane.GetAPIServer().Path = paths["kube-apiserver"]
+	env.ControlPlane.Etcd = &envtest.Etcd{Path: paths["etcd"]}
+	env.ControlPlane.KubectlPath = paths["kubectl"]
 	config, err := env.Start()
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, env.Stop()) })
 	config.QPS = -1
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
 	require.NoError(t, os.WriteFile(kubeconfig, env.KubeConfig, 0o600))
-	startComponent(t, filepath.Join(assets, "kube-controller-manager"),
+	startComponent(t, paths["kube-controller-manager"],
 		"--kubeconfig="+kubeconfig, "--leader-elect=false", "--secure-port=0", "--kube-api-qps=200", "--kube-api-burst=400",
 		// How soon a claim without a class is given a class that has become the default.
 		"--pvclaimbinder-sync-period=1s",
 		"--controllers=persistentvolume-binder-controller,persistentvolume-protection-controller,persistentvolumeclaim-protection-controller,statefulset-controller,serviceaccount-controller")
-	startComponent(t, filepath.Join(assets, "kube-scheduler"), "--kubeconfig="+kubeconfig, "--leader-elect=false", "--secure-port=0")
+	startComponent(t, paths["kube-scheduler"], "--kubeconfig="+kubeconfig, "--leader-elect=false", "--secure-port=0")
 	client, err := kubernetes.NewForConfig(config)
 	require.NoError(t, err)
 	return plane{client, config}
@@ -75,7 +81,7 @@ func startStorage(t *testing.T, config *rest.Config, dir string) {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- Run(ctx, config, dir, logr.Discard()) }()
+	go func() { done <- storage.Run(ctx, config, dir, logr.Discard()) }()
 	t.Cleanup(func() {
 		stop()
 		require.NoError(t, <-done)
@@ -84,9 +90,9 @@ func startStorage(t *testing.T, config *rest.Config, dir string) {
 
 func createNode(t *testing.T, client kubernetes.Interface, name, zone string) {
 	t.Helper()
-	n := node(name, zone)
-	n.Labels[corev1.LabelHostname] = name
-	n, err := client.CoreV1().Nodes().Create(t.Context(), n, metav1.CreateOptions{})
+	n, err := client.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+		Name: name, Labels: map[string]string{corev1.LabelTopologyZone: zone, corev1.LabelHostname: name},
+	}}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	// Nobody removes the taint that a new node is given.
 	n.Spec.Taints = nil
@@ -101,12 +107,58 @@ func createNode(t *testing.T, client kubernetes.Interface, name, zone string) {
 	require.NoError(t, err)
 }
 
+// class is an ordinary class of another name.
+func class(t *testing.T, name string) storagev1.StorageClass {
+	t.Helper()
+	classes := storage.Classes()
+	i := slices.IndexFunc(classes, func(c storagev1.StorageClass) bool { return c.Name == "fast" })
+	require.NotEqual(t, -1, i)
+	ordinary := classes[i]
+	ordinary.Name = name
+	return ordinary
+}
+
+// claim asks for 1Gi.
+func claim(name string, class *string) *corev1.PersistentVolumeClaim {
+	return &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes:      []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			StorageClassName: class,
+			VolumeMode:       new(corev1.PersistentVolumeFilesystem),
+			Resources:        corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+		},
+	}
+}
+
+// zoneOf is the one zone that the volume can be used in.
+func zoneOf(t *testing.T, volume *corev1.PersistentVolume) string {
+	t.Helper()
+	terms := volume.Spec.NodeAffinity.Required.NodeSelectorTerms
+	require.Len(t, terms, 1)
+	require.Len(t, terms[0].MatchExpressions, 1)
+	require.Equal(t, corev1.LabelTopologyZone, terms[0].MatchExpressions[0].Key)
+	require.Len(t, terms[0].MatchExpressions[0].Values, 1)
+	return terms[0].MatchExpressions[0].Values[0]
+}
+
+// tell leaves out the condition Unused, which the control plane keeps.
+func tell(s corev1.PersistentVolumeClaimStatus) string {
+	var conditions []string
+	for _, c := range s.Conditions {
+		if c.Type != corev1.PersistentVolumeClaimUnused {
+			conditions = append(conditions, string(c.Type))
+		}
+	}
+	return fmt.Sprintf("claim %s allocated %s %q %v", s.Capacity.Storage(), s.AllocatedResources.Storage(),
+		s.AllocatedResourceStatuses[corev1.ResourceStorage], conditions)
+}
+
 // createStatefulSet makes one named main with claims named data of 1Gi.
 func (l live) createStatefulSet(t *testing.T, class *string, replicas int) {
 	t.Helper()
 	labels := map[string]string{"app": "main"}
-	template := claim("data", "", "1Gi")
-	template.Namespace, template.UID, template.Spec.StorageClassName = "", "", class
+	template := claim("data", class)
 	_, err := l.client.AppsV1().StatefulSets(l.ns).Create(t.Context(), &appsv1.StatefulSet{
 		ObjectMeta: metav1.ObjectMeta{Name: "main"},
 		Spec: appsv1.StatefulSetSpec{
@@ -157,9 +209,7 @@ func (l live) createImmediate(t *testing.T) *corev1.PersistentVolumeClaim {
 
 func (l live) create(t *testing.T, name, class string) {
 	t.Helper()
-	c := claim(name, class, "1Gi")
-	c.Namespace, c.UID = l.ns, ""
-	_, err := l.client.CoreV1().PersistentVolumeClaims(l.ns).Create(t.Context(), c, metav1.CreateOptions{})
+	_, err := l.client.CoreV1().PersistentVolumeClaims(l.ns).Create(t.Context(), claim(name, &class), metav1.CreateOptions{})
 	require.NoError(t, err)
 }
 

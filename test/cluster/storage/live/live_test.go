@@ -1,4 +1,4 @@
-package storage
+package live_test
 
 import (
 	"fmt"
@@ -16,11 +16,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/etcd-volumes/etcd-volumes/test/cluster/storage"
 )
 
-// live is a real control plane with nodes that run nothing: pods are given a
-// node and stay pending, which is all that volumes need.
+// live is one namespace of the control plane.
 type live struct {
+	t      *testing.T
 	client kubernetes.Interface
 	dir    string // of the volumes
 	ns     string
@@ -34,8 +36,6 @@ const (
 	defaultClass = "storageclass.kubernetes.io/is-default-class"
 )
 
-// TestVolumesOnARealControlPlane needs KUBEBUILDER_ASSETS to hold etcd,
-// kube-apiserver, kube-controller-manager and kube-scheduler.
 func TestVolumesOnARealControlPlane(t *testing.T) {
 	client := startControlPlane(t)
 	dir := t.TempDir()
@@ -43,30 +43,31 @@ func TestVolumesOnARealControlPlane(t *testing.T) {
 	for _, zone := range []string{"zone-a", "zone-b", "zone-c"} {
 		createNode(t, client.Interface, "node-"+zone, zone)
 	}
-	for _, class := range Classes() {
+	for _, class := range storage.Classes() {
 		_, err := client.StorageV1().StorageClasses().Create(t.Context(), &class, metav1.CreateOptions{})
 		require.NoError(t, err)
 	}
-	for name, test := range map[string]func(*testing.T, live){
-		"the claims of a StatefulSet get volumes where their pods are":             claimsGetVolumesWherePodsAre,
-		"a claim without a class gets the default class once there is one":         defaultClassIsUsedOnceThereIsOne,
-		"a claim is expanded as its class allows":                                  claimsAreExpanded,
-		"a volume and its directory go with the claim":                             volumesGoWithTheirClaims,
-		"a retained volume is kept and can be bound again":                         retainedVolumesAreKept,
-		"a volume deleted by hand stays until its claim is gone":                   deletedVolumesWaitForTheirClaims,
-		"a broken class leaves the claim pending and says why":                     brokenClassesSayWhy,
-		"an immediate class needs no pod":                                          immediateClassesNeedNoPod,
-		"a zone out of capacity is given up and the pod scheduled again with care": outOfCapacityIsToldAndRetried,
+	for name, test := range map[string]func(live){
+		"the claims of a StatefulSet get volumes where their pods are":             live.claimsGetVolumesWherePodsAre,
+		"a claim without a class gets the default class once there is one":         live.defaultClassIsUsedOnceThereIsOne,
+		"a claim is expanded as its class allows":                                  live.claimsAreExpanded,
+		"a volume and its directory go with the claim":                             live.volumesGoWithTheirClaims,
+		"a retained volume is kept and can be bound again":                         live.retainedVolumesAreKept,
+		"a volume deleted by hand stays until its claim is gone":                   live.deletedVolumesWaitForTheirClaims,
+		"a broken class leaves the claim pending and says why":                     live.brokenClassesSayWhy,
+		"an immediate class needs no pod":                                          live.immediateClassesNeedNoPod,
+		"a zone out of capacity is given up and the pod scheduled again with care": live.outOfCapacityIsToldAndRetried,
 	} {
 		t.Run(name, func(t *testing.T) {
 			ns, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "volumes-"}}, metav1.CreateOptions{})
 			require.NoError(t, err)
-			test(t, live{client: client.Interface, dir: dir, ns: ns.Name})
+			test(live{t: t, client: client.Interface, dir: dir, ns: ns.Name})
 		})
 	}
 }
 
-func claimsGetVolumesWherePodsAre(t *testing.T, l live) {
+func (l live) claimsGetVolumesWherePodsAre() {
+	t := l.t
 	start := time.Now()
 	l.createStatefulSet(t, new("fast"), 3)
 	for i := range 3 {
@@ -85,7 +86,8 @@ func claimsGetVolumesWherePodsAre(t *testing.T, l live) {
 	t.Logf("three claims bound after %s", time.Since(start).Round(time.Millisecond))
 }
 
-func defaultClassIsUsedOnceThereIsOne(t *testing.T, l live) {
+func (l live) defaultClassIsUsedOnceThereIsOne() {
+	t := l.t
 	l.createStatefulSet(t, nil, 1)
 	c := l.eventuallyClaim(t, "data-main-0", func(*corev1.PersistentVolumeClaim) bool { return true })
 	assert.Nil(t, c.Spec.StorageClassName, "no class is the default")
@@ -102,7 +104,8 @@ func defaultClassIsUsedOnceThereIsOne(t *testing.T, l live) {
 	assert.Equal(t, "slow", *c.Spec.StorageClassName, "a new claim has it from the beginning")
 }
 
-func claimsAreExpanded(t *testing.T, l live) {
+func (l live) claimsAreExpanded() {
+	t := l.t
 	l.createStatefulSet(t, new("fast"), 1)
 	l.eventuallyBound(t, "data-main-0")
 	require.NoError(t, l.resize(t, "data-main-0", "2Gi"))
@@ -123,7 +126,8 @@ func claimsAreExpanded(t *testing.T, l live) {
 	assert.True(t, apierrors.IsForbidden(l.resize(t, fixed, "2Gi")), "the class does not allow it")
 }
 
-func volumesGoWithTheirClaims(t *testing.T, l live) {
+func (l live) volumesGoWithTheirClaims() {
+	t := l.t
 	c := l.createImmediate(t)
 	volume := l.volumeOf(t, c)
 	assert.ElementsMatch(t, []string{"kubernetes.io/pv-protection", "external-provisioner.volume.kubernetes.io/finalizer"}, volume.Finalizers)
@@ -135,7 +139,8 @@ func volumesGoWithTheirClaims(t *testing.T, l live) {
 	t.Logf("volume gone after %s", time.Since(start).Round(time.Millisecond))
 }
 
-func retainedVolumesAreKept(t *testing.T, l live) {
+func (l live) retainedVolumesAreKept() {
+	t := l.t
 	c := l.createImmediate(t)
 	volume := l.volumeOf(t, c)
 	marker := filepath.Join(l.dir, volume.Name, "db")
@@ -149,8 +154,8 @@ func retainedVolumesAreKept(t *testing.T, l live) {
 	patch := []byte(`{"spec":{"claimRef":{"uid":null,"resourceVersion":null}}}`)
 	_, err := l.client.CoreV1().PersistentVolumes().Patch(t.Context(), volume.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	require.NoError(t, err)
-	again := claim(c.Name, "immediate", "1Gi")
-	again.Namespace, again.UID, again.Spec.VolumeName = l.ns, "", volume.Name
+	again := claim(c.Name, new("immediate"))
+	again.Spec.VolumeName = volume.Name
 	_, err = l.client.CoreV1().PersistentVolumeClaims(l.ns).Create(t.Context(), again, metav1.CreateOptions{})
 	require.NoError(t, err)
 	rebound := l.eventuallyBound(t, c.Name)
@@ -164,7 +169,8 @@ func retainedVolumesAreKept(t *testing.T, l live) {
 	assert.NoDirExists(t, filepath.Dir(marker))
 }
 
-func deletedVolumesWaitForTheirClaims(t *testing.T, l live) {
+func (l live) deletedVolumesWaitForTheirClaims() {
+	t := l.t
 	c := l.createImmediate(t)
 	volume := l.volumeOf(t, c)
 	require.NoError(t, l.client.CoreV1().PersistentVolumes().Delete(t.Context(), volume.Name, metav1.DeleteOptions{}))
@@ -176,7 +182,8 @@ func deletedVolumesWaitForTheirClaims(t *testing.T, l live) {
 	assert.NoDirExists(t, filepath.Join(l.dir, volume.Name))
 }
 
-func brokenClassesSayWhy(t *testing.T, l live) {
+func (l live) brokenClassesSayWhy() {
+	t := l.t
 	l.createStatefulSet(t, new("broken"), 1)
 	l.eventuallyEvent(t, "data-main-0", "ProvisioningFailed",
 		`failed to provision volume with StorageClass "broken": rpc error: code = Internal desc = the storage backend is not reachable`)
@@ -185,15 +192,18 @@ func brokenClassesSayWhy(t *testing.T, l live) {
 	assert.Equal(t, corev1.ClaimPending, c.Status.Phase)
 }
 
-func immediateClassesNeedNoPod(t *testing.T, l live) {
+func (l live) immediateClassesNeedNoPod() {
+	t := l.t
 	start := time.Now()
 	c := l.createImmediate(t)
 	assert.Contains(t, []string{"zone-a", "zone-b", "zone-c"}, zoneOf(t, l.volumeOf(t, c)))
 	t.Logf("bound after %s", time.Since(start).Round(time.Millisecond))
 }
 
-func outOfCapacityIsToldAndRetried(t *testing.T, l live) {
-	small := class("small-"+l.ns, withParameters(map[string]string{ParameterMax: "512Mi"}))
+func (l live) outOfCapacityIsToldAndRetried() {
+	t := l.t
+	small := class(t, "small-"+l.ns)
+	small.Parameters = map[string]string{storage.ParameterMax: "512Mi"}
 	_, err := l.client.StorageV1().StorageClasses().Create(t.Context(), &small, metav1.CreateOptions{})
 	require.NoError(t, err)
 	l.createStatefulSet(t, &small.Name, 1)
@@ -202,7 +212,7 @@ func outOfCapacityIsToldAndRetried(t *testing.T, l live) {
 
 	// A class cannot be changed, but one of the same name can take its place.
 	require.NoError(t, l.client.StorageV1().StorageClasses().Delete(t.Context(), small.Name, metav1.DeleteOptions{}))
-	large := class(small.Name)
+	large := class(t, small.Name)
 	_, err = l.client.StorageV1().StorageClasses().Create(t.Context(), &large, metav1.CreateOptions{})
 	require.NoError(t, err)
 	l.eventuallyBound(t, "data-main-0")
