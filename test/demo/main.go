@@ -74,7 +74,7 @@ func play(ctx context.Context, o options, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	defer s.Close()
+	defer s.Close() //nolint:contextcheck // what was started must be stopped also when ctx is done
 	t := &tale{Stage: s, narrator: n, options: o}
 	err = t.tell(bounded)
 	if err != nil {

@@ -115,21 +115,19 @@ func (t *tale) killLeader(ctx context.Context, i int) error {
 	return syscall.Kill(pid, syscall.SIGKILL)
 }
 
-// waitByHand waits as an admin would: the claim is bound on the new class, and all members are ready.
+// waitByHand waits as an admin would: all members are ready, and the claim is bound on the new class.
 func (t *tale) waitByHand(ctx context.Context, claim string) error {
-	for {
-		if err := t.MembersReady(ctx, namespace, name, members); err != nil {
-			return err
-		}
-		claims, err := t.Claims(ctx, namespace, name)
-		if err != nil {
-			return err
-		}
-		for _, c := range claims {
-			if c.Name == claim && c.Status.Phase == corev1.ClaimBound && c.DeletionTimestamp == nil && *c.Spec.StorageClassName == after {
-				return nil
-			}
-		}
-		return fmt.Errorf("claim %s is not on class %s although all members are ready", claim, after)
+	if err := t.MembersReady(ctx, namespace, name, members); err != nil {
+		return err
 	}
+	claims, err := t.Claims(ctx, namespace, name)
+	if err != nil {
+		return err
+	}
+	for _, c := range claims {
+		if c.Name == claim && c.Status.Phase == corev1.ClaimBound && c.DeletionTimestamp == nil && *c.Spec.StorageClassName == after {
+			return nil
+		}
+	}
+	return fmt.Errorf("claim %s is not on class %s although all members are ready", claim, after)
 }

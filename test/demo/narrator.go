@@ -26,8 +26,9 @@ func (n *narrator) say(format string, args ...any) {
 	fmt.Fprintf(n.out, "%s\n", fmt.Sprintf(format, args...))
 }
 
-func (n *narrator) clock() string {
-	d := time.Since(n.began)
+// clock is the time since the beginning.
+func (n *narrator) clock(at time.Time) string {
+	d := at.Sub(n.began)
 	return fmt.Sprintf("%d:%04.1f", int(d.Minutes()), d.Seconds()-60*float64(int(d.Minutes())))
 }
 
@@ -58,6 +59,9 @@ func indent(text string) string { return "  " + strings.ReplaceAll(text, "\n", "
 
 // progress prints where the rollout stands, once for each change.
 func (n *narrator) progress(r *v1alpha1.VolumeRollout) {
+	if r.Status.Phase == "" {
+		return // just made: nothing has been seen yet
+	}
 	var members []string
 	for _, m := range r.Status.Members {
 		members = append(members, m.Name+" "+strings.ToLower(string(m.Phase)))
@@ -70,5 +74,5 @@ func (n *narrator) progress(r *v1alpha1.VolumeRollout) {
 		return
 	}
 	n.last = line
-	fmt.Fprintf(n.out, "%6s  %s\n", n.clock(), line)
+	fmt.Fprintf(n.out, "%6s  %s\n", n.clock(time.Now()), line)
 }

@@ -27,7 +27,11 @@ func (t *tale) proof(ctx context.Context) error {
 		return err
 	}
 	acks := t.writer.Stop()
-	r := result{acknowledged: len(acks), gap: stage.LongestGap(acks, t.start, t.end)}
+	gaps := stage.Gaps(acks, t.start, t.end, 3)
+	r := result{acknowledged: len(acks), gap: gaps[0].Long}
+	for _, g := range gaps {
+		t.say("no write acknowledged for %d ms, at %s", g.Long.Milliseconds(), t.clock(g.From))
+	}
 	broken, err := t.examine(ctx, acks, &r)
 	if err != nil {
 		return err

@@ -63,13 +63,13 @@ func (a *act) judge() {
 	if err != nil || etcd.DeletionTimestamp != nil {
 		return
 	}
-	assert.NoError(a.t, a.MembersReady(a.within(time.Minute), a.namespace, a.name, members))
+	require.NoError(a.t, a.MembersReady(a.within(time.Minute), a.namespace, a.name, members))
 	for i, endpoint := range a.endpoints() {
 		lost, err := stage.Lost(a.within(time.Minute), endpoint, stage.Dial, acks)
-		assert.NoError(a.t, err)
+		require.NoError(a.t, err)
 		assert.Emptyf(a.t, lost, "acknowledged writes that member %d lost", i)
 		m, err := stage.Ask(a.within(time.Minute), endpoint, stage.Dial)
-		assert.NoError(a.t, err)
+		require.NoError(a.t, err)
 		assert.Equal(a.t, a.clusterID, m.ClusterID, "cluster ID of member %d", i)
 	}
 }

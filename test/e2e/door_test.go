@@ -41,6 +41,7 @@ func TestWhatIsNotConfirmedOrCanNotWorkIsRefused(t *testing.T) {
 
 // in is the same act for a subtest.
 func (a *act) in(t *testing.T) *act {
+	t.Helper()
 	b := *a
 	b.t = t
 	return &b

@@ -56,6 +56,10 @@ spec:
   storageCapacity: {{.Capacity}}
   etcd:
     quota: 512Mi
+    resources:
+      requests:
+        cpu: 500m
+        memory: 256Mi
   backup:
 {{- if .Backup}}
     fullSnapshotSchedule: "0 0 * * *"
@@ -151,11 +155,8 @@ func (s *Stage) WaitRollout(ctx context.Context, namespace, name string, generat
 	var last *v1alpha1.VolumeRollout
 	err := s.until(ctx, &v1alpha1.VolumeRolloutList{}, namespace, func() (bool, error) {
 		r, err := s.Rollout(ctx, namespace, name, generation)
-		if client.IgnoreNotFound(err) != nil {
-			return false, err
-		}
 		if err != nil {
-			return false, nil
+			return false, client.IgnoreNotFound(err)
 		}
 		last = r
 		return done(r), nil

@@ -56,29 +56,33 @@ func (j *judge) broken(promise, format string, args ...any) {
 }
 
 func (j *judge) see(e Event) {
-	if e.Resource != "persistentvolumes" && e.Object.GetNamespace() != j.namespace {
+	if !j.concerned(e) {
 		return
 	}
 	switch e.Resource {
 	case "etcds":
-		if e.Object.GetName() == j.name {
-			j.etcd = convert[volume.Etcd](e)
-		}
+		j.etcd = convert[volume.Etcd](e)
 	case "statefulsets":
-		if e.Object.GetName() == j.name {
-			j.seeSet(e)
-		}
+		j.seeSet(e)
 	case "persistentvolumes":
 		j.volumes[e.Object.GetName()] = keep[corev1.PersistentVolume](e)
 	case "persistentvolumeclaims":
-		if e.Object.GetLabels()[volume.PartOfLabel] == j.name {
-			j.seeClaim(e)
-		}
+		j.seeClaim(e)
 	case "pods":
-		if e.Object.GetLabels()[volume.PartOfLabel] == j.name {
-			j.seePod(e)
-		}
+		j.seePod(e)
 	}
+}
+
+// concerned reports whether the event is about the Etcd or what belongs to it. Volumes are kept all: which of them belong
+// to it is known by their claims.
+func (j *judge) concerned(e Event) bool {
+	switch e.Resource {
+	case "persistentvolumes":
+		return true
+	case "etcds", "statefulsets":
+		return e.Object.GetNamespace() == j.namespace && e.Object.GetName() == j.name
+	}
+	return e.Object.GetNamespace() == j.namespace && e.Object.GetLabels()[volume.PartOfLabel] == j.name
 }
 
 // keep returns nil for an object that was deleted.
@@ -156,6 +160,17 @@ func (j *judge) judgeClaimDeletion(claim *corev1.PersistentVolumeClaim) {
 	if stamp == nil || !slices.ContainsFunc(stamp.Claims, func(c confirm.Claim) bool { return c.UID == string(claim.UID) }) {
 		j.broken("1", "claim %s (%s) was deleted and no stamp names it", claim.Name, claim.UID)
 	}
+	j.judgeVolume(claim)
+	for other, c := range j.claims {
+		if other != claim.Name && c.DeletionTimestamp != nil {
+			j.broken("3", "claim %s was deleted while claim %s was being deleted", claim.Name, other)
+		}
+	}
+	j.judgeTemplate(claim, stamp)
+}
+
+// judgeVolume judges promise 2.
+func (j *judge) judgeVolume(claim *corev1.PersistentVolumeClaim) {
 	pv := j.volumes[claim.Spec.VolumeName]
 	switch {
 	case claim.Spec.VolumeName == "": // it never got a volume: there is nothing to keep
@@ -166,14 +181,14 @@ func (j *judge) judgeClaimDeletion(claim *corev1.PersistentVolumeClaim) {
 	case pv.Labels[volume.EtcdLabel] != j.name || pv.Labels[volume.MemberLabel] == "" || pv.Labels[volume.RolloutLabel] == "" || pv.Labels[volume.OriginalPolicyLabel] == "":
 		j.broken("2", "claim %s was deleted and its volume lacks our labels: %v", claim.Name, pv.Labels)
 	}
-	for other, c := range j.claims {
-		if other != claim.Name && c.DeletionTimestamp != nil {
-			j.broken("3", "claim %s was deleted while claim %s was being deleted", claim.Name, other)
-		}
-	}
-	if j.set == nil {
+}
+
+// judgeTemplate judges promise 4.
+func (j *judge) judgeTemplate(claim *corev1.PersistentVolumeClaim, stamp *confirm.Stamp) {
+	switch {
+	case j.set == nil:
 		j.broken("4", "claim %s was deleted while there was no StatefulSet", claim.Name)
-	} else if stamp != nil && len(j.set.Spec.VolumeClaimTemplates) == 1 && !templateFits(j.set.Spec.VolumeClaimTemplates[0], stamp.To) {
+	case stamp == nil || len(j.set.Spec.VolumeClaimTemplates) != 1 || !templateFits(j.set.Spec.VolumeClaimTemplates[0], stamp.To):
 		j.broken("4", "claim %s was deleted while the StatefulSet had another claim template", claim.Name)
 	}
 }

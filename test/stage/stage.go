@@ -66,9 +66,9 @@ func Open(ctx context.Context, o Options) (*Stage, error) {
 	if err := s.populate(ctx, o); err != nil {
 		s.Keep()
 		if o.Log != nil {
-			s.DumpOnFailure(o.Log)
+			s.DumpOnFailure(o.Log) //nolint:contextcheck // ctx may be why it failed
 		}
-		s.Close()
+		s.Close() //nolint:contextcheck // what was started must be stopped also when ctx is done
 		return nil, err
 	}
 	return s, nil

@@ -200,6 +200,7 @@ func (n *Node) launchSpec(r startRequest, image Image, variables map[string]stri
 		Root: root, Mounts: mounts, Dir: dir, Args: arguments(&r.spec, entry, image.Args, variables), User: user,
 		Env:      processEnv(r.pod, user.UID, variables),
 		OneUser:  n.uids.single(),
+		Nice:     niceness(r.spec.Resources.Requests.Cpu().MilliValue()),
 		ReadOnly: security != nil && security.ReadOnlyRootFilesystem != nil && *security.ReadOnlyRootFilesystem,
 		NoNew:    security != nil && security.AllowPrivilegeEscalation != nil && !*security.AllowPrivilegeEscalation,
 	}, nil

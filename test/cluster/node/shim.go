@@ -34,6 +34,7 @@ type launchSpec struct {
 	Args     []string // Args[0] is a path, or a name to look up in PATH of Env
 	Env      []string
 	User     identity
+	Nice     int  // 0..19
 	NoNew    bool // no new privileges
 	OneUser  bool // the user namespace knows one user only: a chown is without effect
 }
@@ -80,6 +81,9 @@ func becomeContainer() error {
 	}
 	path, err := lookUp(spec.Args[0], spec.Env)
 	if err != nil {
+		return err
+	}
+	if err := beNice(spec.Nice); err != nil {
 		return err
 	}
 	if err := dropPrivileges(spec); err != nil {
