@@ -90,7 +90,7 @@ func confirmed(etcd *volume.Etcd, class, capacity string) {
 	for i := range int(etcd.Spec.Replicas) {
 		ask.Claims = append(ask.Claims, confirm.Claim{Ordinal: i, Name: volume.ClaimName(from.Template, etcd.Name, i), UID: string(fixture.ClaimUID(i))})
 	}
-	stamp := confirm.StampOf(ask, "alice", "bob", confirm.Held{Suspend: true, Protection: true})
+	stamp := confirm.StampOf(ask, "admin", "colleague", confirm.Held{Suspend: true, Protection: true})
 	for key, value := range map[string]string{
 		volume.StampAnnotation: stamp.String(), volume.SuspendAnnotation: "", volume.DisableProtectionAnnotation: "",
 	} {

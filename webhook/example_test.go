@@ -47,7 +47,7 @@ func Example() {
 	// add /metadata/annotations/volumes.druid.gardener.cloud~1stamp
 }
 
-// update is alice's request to make the default Etcd like this one.
+// update is the admin's request to make the default Etcd like this one.
 func update(after *volume.Etcd) admission.Request {
 	encode := func(e *volume.Etcd) runtime.RawExtension {
 		b, _ := json.Marshal(e) //nolint:errchkjson // plain values
@@ -56,7 +56,7 @@ func update(after *volume.Etcd) admission.Request {
 	return admission.Request{AdmissionRequest: admissionv1.AdmissionRequest{
 		Kind: metav1.GroupVersionKind{Group: "druid.gardener.cloud", Version: "v1alpha1", Kind: "Etcd"},
 		Name: after.Name, Namespace: after.Namespace, Operation: admissionv1.Update,
-		UserInfo:  authenticationv1.UserInfo{Username: "alice"},
+		UserInfo:  authenticationv1.UserInfo{Username: "admin"},
 		OldObject: encode(fixture.Etcd()), Object: encode(after),
 	}}
 }

@@ -19,7 +19,7 @@ import (
 func FuzzNoUnconfirmedChangeIsEverAdmitted(f *testing.F) {
 	cluster := newCluster(fixture.World(fixture.Etcd())...)
 	d := newDoor(f, cluster, cluster)
-	_, stamped := d.replace("alice")
+	_, stamped := d.replace("admin")
 	fast := fixture.Etcd(fixture.Class("fast"))
 	for _, seed := range [][2]*volume.Etcd{
 		{fixture.Etcd(), fast},
@@ -30,8 +30,8 @@ func FuzzNoUnconfirmedChangeIsEverAdmitted(f *testing.F) {
 		{fixture.Etcd(), fixture.Etcd(fixture.Replicas(0))},
 		{fixture.Etcd(fixture.Replicas(-1)), fixture.Etcd(fixture.Capacity("8Gi"))},
 	} {
-		f.Add(encoded(f, seed[0]), encoded(f, seed[1]), "alice", true)
-		f.Add(encoded(f, seed[0]), encoded(f, seed[1]), "bob", false)
+		f.Add(encoded(f, seed[0]), encoded(f, seed[1]), "admin", true)
+		f.Add(encoded(f, seed[0]), encoded(f, seed[1]), "colleague", false)
 	}
 	f.Add([]byte(`{"spec":{"StorageClass":"slow"}}`), []byte(`{"spec":{"storageClass":"fast","storageClass":"slow"}}`), "", true)
 	f.Add([]byte(`{"metadata":{"annotations":null}}`), []byte(`{"metadata":null,"spec":null}`), "", true)

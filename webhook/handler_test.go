@@ -134,7 +134,7 @@ func TestAnUnconfirmedChangeIsRefusedAndExplained(t *testing.T) {
 	cluster := newCluster(fixture.World(fixture.Etcd())...)
 	d := newDoor(t, cluster, cluster)
 
-	response, stored := d.ask("alice", fixture.Etcd(), fixture.Etcd(fixture.Class("fast")))
+	response, stored := d.ask("admin", fixture.Etcd(), fixture.Etcd(fixture.Class("fast")))
 
 	assert.False(t, response.Allowed)
 	assert.EqualValues(t, http.StatusForbidden, response.Result.Code)
@@ -162,15 +162,15 @@ func TestAnUnconfirmedChangeIsRefusedAndExplained(t *testing.T) {
 func TestAConfirmationBeforeTheChangeAllowsItOnce(t *testing.T) {
 	cluster := newCluster(fixture.World(fixture.Etcd())...)
 	d := newDoor(t, cluster, cluster)
-	refused, _ := d.ask("alice", fixture.Etcd(), fixture.Etcd(fixture.Class("fast")))
+	refused, _ := d.ask("admin", fixture.Etcd(), fixture.Etcd(fixture.Class("fast")))
 	token := tokenOf(refused)
 
-	// Alice confirms; nothing else happens.
-	response, confirmed := d.ask("alice", fixture.Etcd(), fixture.Etcd(fixture.Annotation(volume.ConfirmAnnotation, token)))
+	// The admin confirms; nothing else happens.
+	response, confirmed := d.ask("admin", fixture.Etcd(), fixture.Etcd(fixture.Annotation(volume.ConfirmAnnotation, token)))
 	require.True(t, response.Allowed)
 	assert.Equal(t, map[string]string{
 		volume.ConfirmAnnotation:     token,
-		volume.ConfirmedByAnnotation: fmt.Sprintf(`{"token":%q,"user":"alice"}`, token),
+		volume.ConfirmedByAnnotation: fmt.Sprintf(`{"token":%q,"user":"admin"}`, token),
 	}, confirmed.Annotations)
 
 	// A controller makes the change.
@@ -181,7 +181,7 @@ func TestAConfirmationBeforeTheChangeAllowsItOnce(t *testing.T) {
 	stamp, err := confirm.Read(stamped.Annotations)
 	require.NoError(t, err)
 	require.NotNil(t, stamp)
-	assert.Equal(t, "alice", stamp.ConfirmedBy)
+	assert.Equal(t, "admin", stamp.ConfirmedBy)
 	assert.Equal(t, "gitops", stamp.RequestedBy)
 	assert.Len(t, stamp.Claims, 3)
 	assert.Contains(t, stamped.Annotations, volume.SuspendAnnotation)
@@ -194,7 +194,7 @@ func TestAConfirmationBeforeTheChangeAllowsItOnce(t *testing.T) {
 		"etcd-volumes: follow: kubectl -n shop get volumerollouts main-v1",
 	}, response.Warnings)
 	assert.Equal(t, map[string]string{
-		"decision": "allow", "change": "Reclass", "operation": "Replace", "token": token, "generation": "1", "confirmed-by": "alice",
+		"decision": "allow", "change": "Reclass", "operation": "Replace", "token": token, "generation": "1", "confirmed-by": "admin",
 	}, response.AuditAnnotations)
 
 	// The same token says nothing about another change.
@@ -208,22 +208,22 @@ func TestAConfirmationBeforeTheChangeAllowsItOnce(t *testing.T) {
 func TestAConfirmationInTheSameRequestAllowsIt(t *testing.T) {
 	cluster := newCluster(fixture.World(fixture.Etcd())...)
 	d := newDoor(t, cluster, cluster)
-	refused, _ := d.ask("alice", fixture.Etcd(), fixture.Etcd(fixture.Class("fast")))
+	refused, _ := d.ask("admin", fixture.Etcd(), fixture.Etcd(fixture.Class("fast")))
 
-	response, stored := d.ask("bob", fixture.Etcd(),
+	response, stored := d.ask("colleague", fixture.Etcd(),
 		fixture.Etcd(fixture.Class("fast"), fixture.Annotation(volume.ConfirmAnnotation, tokenOf(refused))))
 
 	require.True(t, response.Allowed, "%v", response.Result)
 	stamp, err := confirm.Read(stored.Annotations)
 	require.NoError(t, err)
-	assert.Equal(t, "bob", stamp.ConfirmedBy)
+	assert.Equal(t, "colleague", stamp.ConfirmedBy)
 }
 
 func TestTheMutatingWebhookTouchesAnnotationsOnlyAndMayRunTwice(t *testing.T) {
 	cluster := newCluster(fixture.World(fixture.Etcd())...)
 	d := newDoor(t, cluster, cluster)
-	refused, _ := d.ask("alice", fixture.Etcd(), fixture.Etcd(fixture.Class("fast")))
-	sent := request(t, "alice", fixture.Etcd(),
+	refused, _ := d.ask("admin", fixture.Etcd(), fixture.Etcd(fixture.Class("fast")))
+	sent := request(t, "admin", fixture.Etcd(),
 		fixture.Etcd(fixture.Class("fast"), fixture.Annotation(volume.ConfirmAnnotation, tokenOf(refused))))
 
 	first := d.mutating.Handle(t.Context(), sent)
@@ -242,7 +242,7 @@ func TestTheMutatingWebhookTouchesAnnotationsOnlyAndMayRunTwice(t *testing.T) {
 func TestAPlainPutKeepsOurMarks(t *testing.T) {
 	cluster := newCluster(fixture.World(fixture.Etcd())...)
 	d := newDoor(t, cluster, cluster)
-	_, stamped := d.replace("alice")
+	_, stamped := d.replace("admin")
 
 	response, stored := d.ask("gitops", stamped, fixture.Etcd(fixture.Class("fast")))
 
@@ -273,7 +273,7 @@ func TestAHandWrittenStampIsRefusedWithOrWithoutAChange(t *testing.T) {
 		"alone":         fixture.Etcd(forged),
 		"with a change": fixture.Etcd(forged, fixture.Class("fast")),
 	} {
-		response, _ := d.ask("mallory", fixture.Etcd(), after)
+		response, _ := d.ask("intruder", fixture.Etcd(), after)
 
 		assert.False(t, response.Allowed, name)
 		assert.Contains(t, causeTypes(response), "StampForged", name)
@@ -283,8 +283,8 @@ func TestAHandWrittenStampIsRefusedWithOrWithoutAChange(t *testing.T) {
 func TestWithoutTheMutatingWebhookAConfirmedChangeIsRefused(t *testing.T) {
 	cluster := newCluster(fixture.World(fixture.Etcd())...)
 	d := newDoor(t, cluster, cluster)
-	refused, _ := d.ask("alice", fixture.Etcd(), fixture.Etcd(fixture.Class("fast")))
-	sent := request(t, "alice", fixture.Etcd(),
+	refused, _ := d.ask("admin", fixture.Etcd(), fixture.Etcd(fixture.Class("fast")))
+	sent := request(t, "admin", fixture.Etcd(),
 		fixture.Etcd(fixture.Class("fast"), fixture.Annotation(volume.ConfirmAnnotation, tokenOf(refused))))
 
 	response := d.validating.Handle(t.Context(), sent)
@@ -296,7 +296,7 @@ func TestWithoutTheMutatingWebhookAConfirmedChangeIsRefused(t *testing.T) {
 func TestAFieldOfAnotherCaseDoesNotHideAChange(t *testing.T) {
 	cluster := newCluster(fixture.World(fixture.Etcd())...)
 	d := newDoor(t, cluster, cluster)
-	sent := request(t, "mallory", fixture.Etcd(), fixture.Etcd(fixture.Class("fast")))
+	sent := request(t, "intruder", fixture.Etcd(), fixture.Etcd(fixture.Class("fast")))
 	sent.Object.Raw = []byte(strings.Replace(string(sent.Object.Raw), `"spec":{`, `"Spec":{"storageClass":"slow"},"spec":{"StorageClass":"slow",`, 1))
 
 	response := d.validating.Handle(t.Context(), sent)
@@ -321,7 +321,7 @@ func TestWhatIsNotUnderstoodIsRefused(t *testing.T) {
 	}
 	for name, mod := range tests {
 		t.Run(name, func(t *testing.T) {
-			sent := request(t, "alice", fixture.Etcd(), fixture.Etcd())
+			sent := request(t, "admin", fixture.Etcd(), fixture.Etcd())
 			mod(&sent)
 
 			assert.True(t, d.mutating.Handle(t.Context(), sent).Allowed)
@@ -340,7 +340,7 @@ func TestACreateOrAnUpdateThatIsNoneOfOursPassesWithoutALookUp(t *testing.T) {
 	renamed.Labels["app"] = "other"
 
 	for name, before := range map[string]*volume.Etcd{"create": nil, "update": fixture.Etcd()} {
-		response, _ := d.ask("alice", before, renamed)
+		response, _ := d.ask("admin", before, renamed)
 
 		assert.True(t, response.Allowed, name)
 	}
@@ -359,8 +359,8 @@ func failing(err error) interceptor.Funcs {
 
 func TestEachFailedLookUpRefusesAConfirmedChange(t *testing.T) {
 	cluster := newCluster(fixture.World(fixture.Etcd())...)
-	_, stamped := newDoor(t, cluster, cluster).replace("alice")
-	confirmed := request(t, "alice", fixture.Etcd(), stamped)
+	_, stamped := newDoor(t, cluster, cluster).replace("admin")
+	confirmed := request(t, "admin", fixture.Etcd(), stamped)
 	forbidden := errors.New("forbidden")
 	kinds := map[string]bool{ // whether a failure to read the kind refuses
 		"*v1.StatefulSet": true, "*v1.PersistentVolumeClaimList": true, "*v1.StorageClass": true, "*v1.Pod": true,
@@ -408,7 +408,7 @@ func TestASlowLookUpYieldsOurOwnRefusalInTime(t *testing.T) {
 	})
 	require.NoError(t, err)
 
-	response := h.Handle(t.Context(), request(t, "alice", fixture.Etcd(), fixture.Etcd(fixture.Class("fast"))))
+	response := h.Handle(t.Context(), request(t, "admin", fixture.Etcd(), fixture.Etcd(fixture.Class("fast"))))
 
 	assert.False(t, response.Allowed)
 	assert.Contains(t, causeTypes(response), "LookUpFailed")
@@ -419,7 +419,7 @@ func TestWhatWouldPassIsCheckedAgainstTheClusterItself(t *testing.T) {
 	staleCache, live := newCluster(fixture.StorageClass("fast")), newCluster(fixture.World(fixture.Etcd())...)
 	d := newDoor(t, staleCache, live)
 
-	response, _ := d.ask("alice", fixture.Etcd(), fixture.Etcd(fixture.Class("fast")))
+	response, _ := d.ask("admin", fixture.Etcd(), fixture.Etcd(fixture.Class("fast")))
 
 	assert.False(t, response.Allowed, "the cache says that nothing is live, and is wrong")
 }
@@ -428,7 +428,7 @@ func TestAChangeWhileNothingIsLivePasses(t *testing.T) {
 	cluster := newCluster(fixture.StorageClass("fast"))
 	d := newDoor(t, cluster, cluster)
 
-	response, stored := d.ask("alice", fixture.Etcd(), fixture.Etcd(fixture.Class("fast")))
+	response, stored := d.ask("admin", fixture.Etcd(), fixture.Etcd(fixture.Class("fast")))
 
 	assert.True(t, response.Allowed)
 	assert.Empty(t, stored.Annotations)
@@ -488,7 +488,7 @@ func TestWhatIsLiveIsFoundOut(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cluster := newCluster(tt.world()...)
 
-			response, _ := newDoor(t, cluster, cluster).ask("alice", fixture.Etcd(), tt.after)
+			response, _ := newDoor(t, cluster, cluster).ask("admin", fixture.Etcd(), tt.after)
 
 			assert.Equal(t, tt.want, causeTypes(response))
 		})
@@ -530,7 +530,7 @@ func TestARunningRolloutOfThisEtcdIsSuperseded(t *testing.T) {
 	cluster := newCluster(append(fixture.World(fixture.Etcd()),
 		rollout("main-v1", "3/3", 1, v1alpha1.Complete), rollout("main-v2", "1/3", 2, v1alpha1.Replacing), foreign)...)
 
-	response, _ := newDoor(t, cluster, cluster).replace("alice")
+	response, _ := newDoor(t, cluster, cluster).replace("admin")
 
 	assert.Contains(t, response.Warnings,
 		"etcd-volumes: supersedes rollout main-v2 (done: 1/3); it finishes the member in flight first")
@@ -558,7 +558,7 @@ func TestTheMutatingWebhookWarnsOfACRDThatForbidsTheChange(t *testing.T) {
 	cluster := newCluster(append(fixture.World(fixture.Etcd()), crd)...)
 	d := newDoor(t, cluster, cluster)
 	warnings := func(after *volume.Etcd) []string {
-		return d.mutating.Handle(t.Context(), request(t, "alice", fixture.Etcd(), after)).Warnings
+		return d.mutating.Handle(t.Context(), request(t, "admin", fixture.Etcd(), after)).Warnings
 	}
 
 	assert.Equal(t, []string{
@@ -574,8 +574,8 @@ func TestTheMutatingWebhookWarnsOfACRDThatForbidsTheChange(t *testing.T) {
 func TestAuditAnnotationKeysAreQualifiedNames(t *testing.T) {
 	cluster := newCluster(fixture.World(fixture.Etcd())...)
 	d := newDoor(t, cluster, cluster)
-	refused, _ := d.ask("alice", fixture.Etcd(), fixture.Etcd(fixture.Class("fast")))
-	allowed, _ := d.replace("alice")
+	refused, _ := d.ask("admin", fixture.Etcd(), fixture.Etcd(fixture.Class("fast")))
+	allowed, _ := d.replace("admin")
 
 	for _, response := range []admission.Response{refused, allowed} {
 		for key := range response.AuditAnnotations {
@@ -587,7 +587,7 @@ func TestAuditAnnotationKeysAreQualifiedNames(t *testing.T) {
 func TestDecisionsAreCounted(t *testing.T) {
 	cluster := newCluster(fixture.World(fixture.Etcd())...)
 	d := newDoor(t, cluster, cluster)
-	sent := request(t, "alice", fixture.Etcd(), fixture.Etcd(fixture.Class("fast")))
+	sent := request(t, "admin", fixture.Etcd(), fixture.Etcd(fixture.Class("fast")))
 	dryRun := true
 	sent.DryRun = &dryRun
 

@@ -71,7 +71,10 @@ func TestAPodTellsWhyItDoesNotRun(t *testing.T) {
 	assert.False(t, got.Running)
 	assert.Equal(t, "container etcd: CrashLoopBackOff back-off 10s", got.Message)
 	pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "0/3 nodes are available"})
+	pod.Spec.NodeName = ""
 	assert.Equal(t, "0/3 nodes are available", podOf(pod).Message)
+	pod.Spec.NodeName = "node-1"
+	assert.Equal(t, "container etcd: CrashLoopBackOff back-off 10s", podOf(pod).Message, "it was scheduled since")
 }
 
 func TestWithoutAClassTheYoungestDefaultOneCounts(t *testing.T) {

@@ -151,7 +151,8 @@ func conditionsOf(p *corev1.Pod, out *plan.Pod) {
 		if c.Type == corev1.PodReady {
 			out.Ready, out.ReadySince = c.Status == corev1.ConditionTrue, c.LastTransitionTime.Time
 		}
-		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+		// The condition may outlive its cause: seen on 1.37 after the scheduler had lost a race against a pod of the same name.
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && p.Spec.NodeName == "" {
 			out.Message = c.Message
 		}
 	}

@@ -151,7 +151,7 @@ func (w *world) confirm(to volume.Spec) {
 	if old := w.s.Stamp; old != nil && (w.phase() != v1alpha1.Complete || w.s.Rollouts[len(w.s.Rollouts)-1].Generation < old.Generation) {
 		held.Suspend, held.Protection = held.Suspend || old.Held.Suspend, held.Protection || old.Held.Protection
 	}
-	stamp := confirm.StampOf(ask, "alice", "bob", held)
+	stamp := confirm.StampOf(ask, "admin", "colleague", held)
 	w.s.Stamp, w.s.Etcd.Wanted, w.s.Etcd.Suspended, w.s.Etcd.Unprotected = &stamp, to, true, true
 }
 

@@ -275,6 +275,7 @@ func TestDumpShowsPodsEventsAndLogs(t *testing.T) {
 	t.Parallel()
 	const namespace = "dumped"
 	apply(t, namespace, strings.ReplaceAll(statefulSet, "image: server", "image: unknown"))
+	kubectl(t, namespace, "wait", "--for=create", "pod/store-0", "--timeout=60s")
 	kubectl(t, namespace, "wait", "--for=jsonpath={.status.containerStatuses[0].state.waiting.reason}=ErrImagePull", "pod/store-0", "--timeout=60s")
 	var dump strings.Builder
 	kept := *shared // the dump has Stop keep the directory, which only a failure should

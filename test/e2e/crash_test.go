@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -40,7 +41,7 @@ func TestTheOperatorMayBeKilledAtEachStep(t *testing.T) {
 	kills := k.kills
 	k.mu.Unlock()
 	t.Logf("%d kills: %s", len(kills), strings.Join(kills, ", "))
-	for _, step := range []string{"rollout", "statefulset deleted", "statefulset created"} {
+	for _, step := range append([]string{"rollout", "statefulset deleted", "statefulset created"}, invisible...) {
 		assert.Contains(t, kills, step)
 	}
 	for i := range members {
@@ -79,7 +80,7 @@ func (k *assassin) step(e stage.Event) string {
 	case e.Resource == "volumerollouts" && e.Type == watch.Added:
 		return "rollout"
 	case e.Resource == "volumerollouts":
-		return k.phase(e)
+		return k.reported(e)
 	case e.Resource == "statefulsets" && e.Type == watch.Deleted:
 		return "statefulset deleted"
 	case e.Resource == "statefulsets" && e.Type == watch.Added && k.seen["statefulset deleted"]:
@@ -94,14 +95,16 @@ func (k *assassin) step(e stage.Event) string {
 	return ""
 }
 
-// phase makes each new phase of the rollout a step: the status was written, the next write was not.
-func (k *assassin) phase(e stage.Event) string {
+// invisible are the steps that change no object of the history: they are known by what the rollout's status says of them.
+var invisible = []string{"SnapshotTaken", "StatefulSetRecorded", "LeadershipMoved", "DruidReleased"}
+
+// reported is an invisible step that was done and reported: the next one was not begun.
+func (k *assassin) reported(e stage.Event) string {
 	status, _ := e.Object.Object["status"].(map[string]any)
-	phase, _ := status["phase"].(string)
-	if phase == "" || phase == string(v1alpha1.Complete) {
-		return ""
+	if reason, _ := status["reason"].(string); slices.Contains(invisible, reason) {
+		return reason
 	}
-	return "phase " + phase
+	return ""
 }
 
 // kill reports whether there was somebody to kill.

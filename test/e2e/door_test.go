@@ -108,8 +108,8 @@ func (a *act) forged() {
 	for i, c := range claims {
 		ask.Claims = append(ask.Claims, confirm.Claim{Ordinal: i, Name: c.Name, UID: string(c.UID)})
 	}
-	forged := confirm.StampOf(ask, "mallory", "mallory", confirm.Held{}).String()
-	note := confirm.Note{Token: "1-00000000", User: "mallory"}.String()
+	forged := confirm.StampOf(ask, "intruder", "intruder", confirm.Held{}).String()
+	note := confirm.Note{Token: "1-00000000", User: "intruder"}.String()
 	for _, annotation := range []string{volume.StampAnnotation + "=" + forged, volume.ConfirmedByAnnotation + "=" + note} {
 		out, err := a.kubectl("-n", a.namespace, "annotate", "etcd", a.name, annotation)
 		require.Error(a.t, err, "went through: %s", out)

@@ -94,7 +94,7 @@ func TestGivenForgivesWhiteSpace(t *testing.T) {
 }
 
 func TestANoteThatCanNotBeReadIsNone(t *testing.T) {
-	note := confirm.Note{Token: "3-1", User: "alice"}
+	note := confirm.Note{Token: "3-1", User: "admin"}
 
 	assert.Equal(t, note, confirm.NoteOf(map[string]string{volume.ConfirmedByAnnotation: note.String()}))
 	assert.Equal(t, confirm.Note{}, confirm.NoteOf(map[string]string{volume.ConfirmedByAnnotation: `{"token":"3-1",`}))
@@ -103,7 +103,7 @@ func TestANoteThatCanNotBeReadIsNone(t *testing.T) {
 
 func TestAStampIsReadAsItWasWritten(t *testing.T) {
 	shuffled := ask(func(a *confirm.Ask) { slices.Reverse(a.Claims) })
-	want := confirm.StampOf(shuffled, "alice", "gitops", confirm.Held{Suspend: true})
+	want := confirm.StampOf(shuffled, "admin", "gitops", confirm.Held{Suspend: true})
 
 	got, err := confirm.Read(map[string]string{volume.StampAnnotation: want.String()})
 
@@ -115,7 +115,7 @@ func TestAStampIsReadAsItWasWritten(t *testing.T) {
 }
 
 func TestAStampThatDoesNotHoldTogetherIsAnError(t *testing.T) {
-	good := confirm.StampOf(ask(), "alice", "alice", confirm.Held{}).String()
+	good := confirm.StampOf(ask(), "admin", "admin", confirm.Held{}).String()
 	tests := map[string]string{
 		"no JSON":            `x`,
 		"empty":              ``,

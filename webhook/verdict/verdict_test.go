@@ -28,7 +28,7 @@ type scene struct {
 func newScene(mods ...func(*scene)) scene {
 	s := scene{
 		verdict.Request{
-			Side: verdict.Validating, Before: fixture.Etcd(), After: fixture.Etcd(fixture.Class("fast")), User: "alice",
+			Side: verdict.Validating, Before: fixture.Etcd(), After: fixture.Etcd(fixture.Class("fast")), User: "admin",
 		},
 		facts(fixture.Etcd()),
 	}
@@ -111,7 +111,7 @@ func (s *scene) stamped(held confirm.Held) confirm.Stamp {
 	stamp := confirm.StampOf(confirm.Ask{
 		EtcdUID: string(s.Before.UID), Generation: 1, Operation: confirm.Replace,
 		From: volume.Spec{Class: "old", Capacity: spec.Capacity, Template: spec.Template}, To: spec,
-	}, "alice", "alice", held)
+	}, "admin", "admin", held)
 	for _, e := range []*volume.Etcd{s.Before, s.After} {
 		metav1.SetMetaDataAnnotation(&e.ObjectMeta, volume.StampAnnotation, stamp.String())
 	}
@@ -234,7 +234,7 @@ var examples = map[verdict.Rule]example{
 			token := s.After.Annotations[volume.ConfirmAnnotation]
 			for _, e := range []*volume.Etcd{s.Before, s.After} {
 				metav1.SetMetaDataAnnotation(&e.ObjectMeta, volume.ConfirmAnnotation, token)
-				metav1.SetMetaDataAnnotation(&e.ObjectMeta, volume.ConfirmedByAnnotation, confirm.Note{Token: token, User: "bob"}.String())
+				metav1.SetMetaDataAnnotation(&e.ObjectMeta, volume.ConfirmedByAnnotation, confirm.Note{Token: token, User: "colleague"}.String())
 			}
 		},
 	},
@@ -311,9 +311,9 @@ func TestAConfirmedChangeIsAllowedAndStamped(t *testing.T) {
 			{Ordinal: 1, Name: "main-main-1", UID: string(fixture.ClaimUID(1))},
 			{Ordinal: 2, Name: "main-main-2", UID: string(fixture.ClaimUID(2))},
 		},
-		ConfirmedBy: "alice", RequestedBy: "alice", Held: confirm.Held{Suspend: true, Protection: true},
+		ConfirmedBy: "admin", RequestedBy: "admin", Held: confirm.Held{Suspend: true, Protection: true},
 	}, stamp)
-	assert.Equal(t, confirm.Note{Token: s.token(), User: "alice"}, confirm.NoteOf(s.After.Annotations))
+	assert.Equal(t, confirm.Note{Token: s.token(), User: "admin"}, confirm.NoteOf(s.After.Annotations))
 }
 
 // parsed is the spec as it comes out of JSON.
@@ -341,7 +341,7 @@ func TestAnAllowedChangeNeedsNoFurtherRequestAndFitsOnce(t *testing.T) {
 func TestWhoConfirmedAndWhoChangedAreBothRecorded(t *testing.T) {
 	s := newScene()
 	token := s.token()
-	note := confirm.Note{Token: token, User: "alice"}.String()
+	note := confirm.Note{Token: token, User: "admin"}.String()
 	for _, e := range []*volume.Etcd{s.Before, s.After} {
 		e.Annotations = map[string]string{volume.ConfirmAnnotation: token, volume.ConfirmedByAnnotation: note}
 	}
@@ -353,7 +353,7 @@ func TestWhoConfirmedAndWhoChangedAreBothRecorded(t *testing.T) {
 	require.Equal(t, verdict.Allow, v.Outcome, v.Refusals)
 	stamp, err := confirm.Read(s.After.Annotations)
 	require.NoError(t, err)
-	assert.Equal(t, "alice", stamp.ConfirmedBy)
+	assert.Equal(t, "admin", stamp.ConfirmedBy)
 	assert.Equal(t, "system:serviceaccount:flux:gitops", stamp.RequestedBy)
 }
 
@@ -362,14 +362,14 @@ func TestAConfirmationThatTheChangingRequestDropsStillCounts(t *testing.T) {
 	token := s.token()
 	s.Before.Annotations = map[string]string{
 		volume.ConfirmAnnotation:     token,
-		volume.ConfirmedByAnnotation: confirm.Note{Token: token, User: "alice"}.String(),
+		volume.ConfirmedByAnnotation: confirm.Note{Token: token, User: "admin"}.String(),
 	}
 	s.mutate()
 
 	v := s.of()
 
 	require.Equal(t, verdict.Allow, v.Outcome, v.Refusals)
-	assert.Equal(t, "alice", v.Confirmation.By)
+	assert.Equal(t, "admin", v.Confirmation.By)
 	assert.NotContains(t, s.After.Annotations, volume.ConfirmedByAnnotation, "the note goes with its confirmation")
 }
 
@@ -379,7 +379,7 @@ func TestANoteForAnotherTokenNamesNobody(t *testing.T) {
 	for _, e := range []*volume.Etcd{s.Before, s.After} {
 		e.Annotations = map[string]string{
 			volume.ConfirmAnnotation:     token,
-			volume.ConfirmedByAnnotation: confirm.Note{Token: "1-00000000", User: "alice"}.String(),
+			volume.ConfirmedByAnnotation: confirm.Note{Token: "1-00000000", User: "admin"}.String(),
 		}
 	}
 
@@ -603,7 +603,7 @@ func TestMarksThatAClientWroteAreNeverTaken(t *testing.T) {
 		"a stamp taken away":         func(s *scene) { s.stamped(confirm.Held{}); delete(s.After.Annotations, volume.StampAnnotation) },
 		"a note of its own":          func(s *scene) { s.annotate(volume.ConfirmedByAnnotation, `{"token":"1-1","user":"root"}`) },
 		"a note with another name":   func(s *scene) { s.ready(); s.annotate(volume.ConfirmedByAnnotation, `{"token":"1-1","user":"root"}`) },
-		"a stamp of somebody else":   func(s *scene) { s.ready(); s.User = "mallory" },
+		"a stamp of somebody else":   func(s *scene) { s.ready(); s.User = "intruder" },
 		"the stamp of another Etcd":  func(s *scene) { s.ready(); s.Before.UID = "other" },
 		"a stamp, not confirmed":     func(s *scene) { s.ready(); delete(s.After.Annotations, volume.ConfirmAnnotation) },
 		"a stamp that names too few": func(s *scene) { s.ready(); shorten(s) },
