@@ -38,7 +38,8 @@ TEST := $(GOTESTSUM) --format pkgname-and-test-fails --
 help: ## Show this list.
 	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 demo: ## A storage class changed under a running etcd. KEEP=1 leaves the cluster up; NAIVE=1 or NAIVE=kill: by hand.
-	go run ./test/demo $(if $(KEEP),-keep) $(if $(NAIVE),-naive=$(if $(filter 1,$(NAIVE)),graceful,$(NAIVE)))
+	@echo "building the demo (the first time: some minutes, then the control plane)" >&2
+	@go run ./test/demo $(if $(KEEP),-keep) $(if $(NAIVE),-naive=$(if $(filter 1,$(NAIVE)),graceful,$(NAIVE)))
 test: unit cluster ## All tests, those on a real cluster included.
 check: lint generated test ## All that CI runs, in CI's order.
 build: ## The operator, into bin/.
@@ -53,9 +54,8 @@ golden: ## Rewrite the golden files; read the diff before committing it.
 unit: $(GOTESTSUM) $(GOLANGCI_LINT) ## Tests without a cluster, with the race detector, in random order.
 	$(TEST) -race -shuffle=on -timeout 20m $(UNITS)
 cluster: $(GOTESTSUM) ## Tests on a real cluster, one suite at a time.
-	@assets=$$(mktemp -d); trap 'rm -rf "$$assets"' EXIT; chmod 755 "$$assets"; \
-	  go run ./test/cluster/cmd/local-cluster build | xargs -I{} ln -s {} "$$assets"; \
-	  KUBEBUILDER_ASSETS="$$assets" $(TEST) -count=1 -p 1 -timeout 40m $(SUITES)
+	@go run ./test/cluster/cmd/local-cluster build >/dev/null
+	@$(TEST) -count=1 -p 1 -timeout 40m $(SUITES)
 lint: $(GOLANGCI_LINT) ## Formatting, linters, import direction.
 	$(GOLANGCI_LINT) fmt --diff
 	$(GOLANGCI_LINT) run ./...

@@ -15,11 +15,12 @@
 //  3. at most one member of an Etcd is out because of us, and all others are caught-up voters of one cluster when it is taken;
 //  4. no claim is deleted while the live StatefulSet has the old template;
 //  5. the StatefulSet comes back from its kept manifest, with nothing but the claim template changed;
-//  6. every delete carries UID and resourceVersion of an uncached read;
+//  6. every delete carries UID and resourceVersion (an eviction: the UID) of an uncached read;
 //  7. what was set on foreign objects is put back as it was.
 //
 // Nothing but the cluster says where a rollout stands: the stamp and the UIDs of live claims, the marks on old volumes, the kept
-// manifest, leases, and etcd's own word. A status that is lost is made anew.
+// manifest, leases, and etcd's own word; but for whether the rollout has ended and when a snapshot was last asked for, which its status
+// says. A status that is lost is made anew.
 //
 // # Decisions
 //

@@ -110,7 +110,8 @@ func (r *Reconciler) write(ctx context.Context, snap plan.Snapshot, rep report.R
 	return nil
 }
 
-// writeStatus patches what differs. There is one writer (the leader), and no decision rests on the status.
+// writeStatus patches what differs. There is one writer (the leader), and no decision rests on the status but for
+// whether the rollout has ended and when a snapshot was last asked for.
 func (r *Reconciler) writeStatus(ctx context.Context, namespace string, st report.Status) error {
 	before := &v1alpha1.VolumeRollout{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: st.Rollout}, Status: st.Before}
 	now := before.DeepCopy()

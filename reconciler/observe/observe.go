@@ -169,17 +169,8 @@ func shape(s plan.Snapshot) (int, string) {
 	return 0, ""
 }
 
+// memberParts reads what belongs to a member: its pod first, as a claim that is being deleted is looked at again after it.
 func (o Observer) memberParts(ctx context.Context, namespace string, m *plan.Member) error {
-	if m.Claim != nil && m.Claim.VolumeName != "" {
-		var pv corev1.PersistentVolume
-		found, err := o.find(ctx, "", m.Claim.VolumeName, &pv)
-		if err != nil {
-			return err
-		}
-		if found {
-			m.Volume = volumeOf(&pv)
-		}
-	}
 	var pod corev1.Pod
 	found, err := o.find(ctx, namespace, m.PodName, &pod)
 	if err != nil {
@@ -187,6 +178,12 @@ func (o Observer) memberParts(ctx context.Context, namespace string, m *plan.Mem
 	}
 	if found {
 		m.Pod = podOf(&pod)
+	}
+	if err := o.claimAgain(ctx, namespace, m); err != nil {
+		return err
+	}
+	if err := o.claimedVolume(ctx, m); err != nil {
+		return err
 	}
 	var lease coordinationv1.Lease
 	found, err = o.find(ctx, namespace, m.Name, &lease)
@@ -197,6 +194,41 @@ func (o Observer) memberParts(ctx context.Context, namespace string, m *plan.Mem
 		m.Lease = leaseOf(&lease)
 	}
 	o.warning(ctx, namespace, m.Claim)
+	return nil
+}
+
+// claimAgain looks again at a claim that was being deleted. Were it read before the pod alone, the pod could be the next one, which lives on
+// the claim's successor and must not be evicted.
+func (o Observer) claimAgain(ctx context.Context, namespace string, m *plan.Member) error {
+	before := m.Claim
+	if before == nil || !before.Deleting {
+		return nil
+	}
+	var claim corev1.PersistentVolumeClaim
+	found, err := o.find(ctx, namespace, before.Name, &claim)
+	if err != nil {
+		return err
+	}
+	m.Claim = nil
+	if found {
+		m.Claim = claimOf(&claim, before.Spec.Template)
+	}
+	return nil
+}
+
+// claimedVolume reads the volume of the member's claim.
+func (o Observer) claimedVolume(ctx context.Context, m *plan.Member) error {
+	if m.Claim == nil || m.Claim.VolumeName == "" {
+		return nil
+	}
+	var pv corev1.PersistentVolume
+	found, err := o.find(ctx, "", m.Claim.VolumeName, &pv)
+	if err != nil {
+		return err
+	}
+	if found {
+		m.Volume = volumeOf(&pv)
+	}
 	return nil
 }
 
@@ -245,7 +277,7 @@ func (o Observer) surroundings(ctx context.Context, s *plan.Snapshot) error {
 	}
 	s.Door = plan.Door{Fault: "the validating webhook configuration " + DoorName + " does not exist"}
 	if found {
-		s.Door = doorOf(&door)
+		s.Door = doorOf(&door, s.Namespace)
 	}
 	if s.Records, err = o.records(ctx, *s); err != nil {
 		return err

@@ -1,6 +1,8 @@
 package observe
 
 import (
+	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -31,17 +33,78 @@ func entry(mods ...func(*admissionv1.ValidatingWebhook)) *admissionv1.Validating
 	return &admissionv1.ValidatingWebhookConfiguration{Webhooks: []admissionv1.ValidatingWebhook{w}}
 }
 
+func named(operator metav1.LabelSelectorOperator, names ...string) *metav1.LabelSelector {
+	return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: corev1.LabelMetadataName, Operator: operator, Values: names}}}
+}
+
+func TestTheDoorStandsWhereItsSelectorsLetEveryEtcdThrough(t *testing.T) {
+	assert.True(t, doorOf(entry(func(w *admissionv1.ValidatingWebhook) {
+		w.ObjectSelector, w.NamespaceSelector = &metav1.LabelSelector{}, named(metav1.LabelSelectorOpNotIn, "etcd-volumes-system")
+		w.MatchConditions = []admissionv1.MatchCondition{{Name: "volumes-or-their-annotations"}}
+	}), "shop").Stands)
+	assert.True(t, doorOf(entry(func(w *admissionv1.ValidatingWebhook) { w.NamespaceSelector = &metav1.LabelSelector{} }), "shop").Stands)
+}
+
+// noting is a reader that remembers what was read, in order.
+type noting struct {
+	client.Reader
+	read []string
+}
+
+func (n *noting) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+	n.read = append(n.read, fmt.Sprintf("%T", obj))
+	return n.Reader.Get(ctx, key, obj, opts...)
+}
+
+func TestAClaimThatIsGoingIsLookedAtAgainAfterThePodThatMayLiveOnItsSuccessor(t *testing.T) {
+	etcd := fixture.Etcd()
+	sim := fixture.NewSimulation(t, etcd, fixture.World(etcd)...)
+	live := sim.Claims()[0]
+	stale := claimOf(&live, "etcd")
+	stale.UID, stale.Deleting, stale.VolumeName = "predecessor", true, "pvc-of-the-predecessor"
+	m := plan.Member{Name: "main-0", PodName: "main-0", Claim: stale}
+	reader := &noting{Reader: sim.Client}
+	require.NoError(t, Observer{Reader: reader}.memberParts(t.Context(), fixture.Namespace, &m))
+	assert.Equal(t, []string{"*v1.Pod", "*v1.PersistentVolumeClaim", "*v1.PersistentVolume", "*v1.Lease"}, reader.read)
+	assert.Equal(t, string(live.UID), m.Claim.UID)
+	assert.Equal(t, stale.Spec, m.Claim.Spec)
+	require.NotNil(t, m.Volume)
+	assert.Equal(t, string(live.UID), m.Volume.BoundClaimUID)
+
+	stale.Name = "gone"
+	m = plan.Member{Name: "main-0", PodName: "main-0", Claim: stale}
+	require.NoError(t, Observer{Reader: sim.Client}.memberParts(t.Context(), fixture.Namespace, &m))
+	assert.Nil(t, m.Claim)
+	assert.Nil(t, m.Volume)
+}
+
 func TestTheDoorStandsOnlyIfItFailsClosedAndSeesUpdates(t *testing.T) {
-	assert.Equal(t, plan.Door{Stands: true}, doorOf(entry()))
+	assert.Equal(t, plan.Door{Stands: true}, doorOf(entry(), "shop"))
 	for name, mod := range map[string]func(*admissionv1.ValidatingWebhook){
-		"fails open":    func(w *admissionv1.ValidatingWebhook) { w.FailurePolicy = ptr.To(admissionv1.Ignore) },
-		"no policy":     func(w *admissionv1.ValidatingWebhook) { w.FailurePolicy = nil },
-		"no CA":         func(w *admissionv1.ValidatingWebhook) { w.ClientConfig.CABundle = nil },
-		"no update":     func(w *admissionv1.ValidatingWebhook) { w.Rules[0].Operations = w.Rules[0].Operations[:1] },
-		"other things":  func(w *admissionv1.ValidatingWebhook) { w.Rules[0].Resources = []string{"etcds/status"} },
-		"another entry": func(w *admissionv1.ValidatingWebhook) { w.Name = "other" },
+		"fails open":   func(w *admissionv1.ValidatingWebhook) { w.FailurePolicy = ptr.To(admissionv1.Ignore) },
+		"no policy":    func(w *admissionv1.ValidatingWebhook) { w.FailurePolicy = nil },
+		"no CA":        func(w *admissionv1.ValidatingWebhook) { w.ClientConfig.CABundle = nil },
+		"no update":    func(w *admissionv1.ValidatingWebhook) { w.Rules[0].Operations = w.Rules[0].Operations[:1] },
+		"other things": func(w *admissionv1.ValidatingWebhook) { w.Rules[0].Resources = []string{"etcds/status"} },
+		"some objects": func(w *admissionv1.ValidatingWebhook) {
+			w.ObjectSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"volumes": "guarded"}}
+		},
+		"other conditions": func(w *admissionv1.ValidatingWebhook) {
+			w.MatchConditions = []admissionv1.MatchCondition{{Name: "volumes-or-their-annotations"}, {Name: "only-on-sundays"}}
+		},
+		"not this namespace": func(w *admissionv1.ValidatingWebhook) {
+			w.NamespaceSelector = named(metav1.LabelSelectorOpNotIn, "shop")
+		},
+		"other namespaces": func(w *admissionv1.ValidatingWebhook) {
+			w.NamespaceSelector = named(metav1.LabelSelectorOpIn, "kitchen")
+		},
+		"labelled namespaces": func(w *admissionv1.ValidatingWebhook) {
+			w.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"volumes": "guarded"}}
+		},
+		"selector that can not be read": func(w *admissionv1.ValidatingWebhook) { w.NamespaceSelector = named("Resembles", "shop") },
+		"another entry":                 func(w *admissionv1.ValidatingWebhook) { w.Name = "other" },
 	} {
-		door := doorOf(entry(mod))
+		door := doorOf(entry(mod), "shop")
 		assert.False(t, door.Stands, name)
 		assert.NotEmpty(t, door.Fault, name)
 	}

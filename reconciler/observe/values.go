@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/etcd-volumes/etcd-volumes/reconciler/plan"
 	"github.com/etcd-volumes/etcd-volumes/reconciler/v1alpha1"
@@ -206,18 +207,19 @@ func classOf(c *storagev1.StorageClass) plan.Class {
 	return plan.Class{Name: c.Name, Exists: true, Deleting: !c.DeletionTimestamp.IsZero(), Provisioner: c.Provisioner}
 }
 
-// doorOf judges our configuration: it must fail closed, be reachable with trust, and see every update of an Etcd.
-func doorOf(c *admissionv1.ValidatingWebhookConfiguration) plan.Door {
+// doorOf judges our configuration: it must fail closed, be reachable with trust, and see every update of an Etcd in the
+// namespace. What its one match condition says is not judged.
+func doorOf(c *admissionv1.ValidatingWebhookConfiguration, namespace string) plan.Door {
 	for i := range c.Webhooks {
 		if w := &c.Webhooks[i]; w.Name == DoorEntry {
-			fault := doorFault(w)
+			fault := doorFault(w, namespace)
 			return plan.Door{Stands: fault == "", Fault: fault}
 		}
 	}
 	return plan.Door{Fault: fmt.Sprintf("the validating webhook configuration %s has no entry %s", DoorName, DoorEntry)}
 }
 
-func doorFault(w *admissionv1.ValidatingWebhook) string {
+func doorFault(w *admissionv1.ValidatingWebhook, namespace string) string {
 	switch {
 	case w.FailurePolicy == nil || *w.FailurePolicy != admissionv1.Fail:
 		return "the webhook " + DoorEntry + " does not fail closed"
@@ -225,8 +227,28 @@ func doorFault(w *admissionv1.ValidatingWebhook) string {
 		return "the webhook " + DoorEntry + " has no CA bundle yet"
 	case !slices.ContainsFunc(w.Rules, covers):
 		return "the webhook " + DoorEntry + " does not see updates of etcds"
+	case !sees(w, namespace):
+		return "the webhook " + DoorEntry + " does not see every etcd of namespace " + namespace
 	}
 	return ""
+}
+
+// sees reports whether no selector keeps Etcds of the namespace from the webhook. Only the namespace's name, which nobody can change, may be
+// selected by; and one condition, which is the one that lets through what is no volume change.
+func sees(w *admissionv1.ValidatingWebhook, namespace string) bool {
+	if o := w.ObjectSelector; o != nil && len(o.MatchLabels)+len(o.MatchExpressions) > 0 || len(w.MatchConditions) > 1 {
+		return false
+	}
+	if w.NamespaceSelector == nil {
+		return true
+	}
+	selector, err := metav1.LabelSelectorAsSelector(w.NamespaceSelector)
+	if err != nil {
+		return false
+	}
+	requirements, _ := selector.Requirements()
+	byName := !slices.ContainsFunc(requirements, func(q labels.Requirement) bool { return q.Key() != corev1.LabelMetadataName })
+	return byName && selector.Matches(labels.Set{corev1.LabelMetadataName: namespace})
 }
 
 func covers(r admissionv1.RuleWithOperations) bool {

@@ -18,7 +18,7 @@ type promise struct {
 // promises, in the order of the project's list. Each stands alone and knows nothing of how the planner works.
 var promises = []promise{
 	{"a claim is deleted only if the confirmed stamp names its UID", []Action{DeleteClaim}, claimIsNamed},
-	{"a rollout destroys only what the Etcd still asks for", []Action{DeleteClaim, ProtectVolume}, stampStands},
+	{"a rollout destroys only what the Etcd still asks for", []Action{DeleteClaim, ProtectVolume}, stillAskedFor},
 	{"a claim is deleted only if its volume is kept and bears our marks", []Action{DeleteClaim, EvictPod}, volumeIsKept},
 	{"one member at most is out", []Action{DeleteClaim, EvictPod}, othersAreVoters},
 	{"a pod is evicted only if its claim is going", []Action{EvictPod}, claimIsGoing},
@@ -105,7 +105,18 @@ func claimIsNamed(s Snapshot, r Rollout, step Step) error {
 	return nil
 }
 
-func stampStands(s Snapshot, r Rollout, _ Step) error {
+// stillAskedFor: a volume whose claim is going already, whoever deleted it, may be kept whatever is asked for by now.
+func stillAskedFor(s Snapshot, r Rollout, step Step) error {
+	if r.Deleting || r.Final() {
+		return errors.New("the rollout has ended or is being deleted")
+	}
+	if c, err := claimOf(s, step); err == nil && c.Deleting && step.Action == ProtectVolume {
+		return nil
+	}
+	return stampStands(s, r)
+}
+
+func stampStands(s Snapshot, r Rollout) error {
 	switch {
 	case s.Etcd == nil || s.Etcd.Deleting:
 		return errors.New("the Etcd is gone or going")
@@ -147,12 +158,9 @@ func volumeIsKept(s Snapshot, r Rollout, step Step) error {
 	return nil
 }
 
-func othersAreVoters(s Snapshot, _ Rollout, step Step) error {
-	if s.Etcd == nil || len(s.Members) != s.Etcd.Replicas || len(s.Members) < 3 {
-		return errors.New("not every member of the Etcd was seen, or there are less than three")
-	}
-	if s.Cluster.Trouble != "" || len(s.Cluster.Alarms) > 0 {
-		return fmt.Errorf("etcd has trouble %q, alarms %v", s.Cluster.Trouble, s.Cluster.Alarms)
+func othersAreVoters(s Snapshot, r Rollout, step Step) error {
+	if err := clusterIsWhole(s, r); err != nil {
+		return err
 	}
 	clusters := map[uint64]bool{}
 	for _, m := range s.Members {
@@ -166,6 +174,20 @@ func othersAreVoters(s Snapshot, _ Rollout, step Step) error {
 	}
 	if len(clusters) != 1 {
 		return fmt.Errorf("the other members are in %d clusters", len(clusters))
+	}
+	return nil
+}
+
+func clusterIsWhole(s Snapshot, r Rollout) error {
+	switch seen := len(s.Members); {
+	case s.Etcd == nil || seen != s.Etcd.Replicas || seen < 3:
+		return errors.New("not every member of the Etcd was seen, or there are less than three")
+	case seen != r.Replicas:
+		return fmt.Errorf("%d members were seen, but the change was confirmed for %d", seen, r.Replicas)
+	case s.Cluster.Trouble != "" || len(s.Cluster.Alarms) > 0:
+		return fmt.Errorf("etcd has trouble %q, alarms %v", s.Cluster.Trouble, s.Cluster.Alarms)
+	case len(s.Cluster.Listed) > seen:
+		return fmt.Errorf("etcd lists %d members, but only %d can vote", len(s.Cluster.Listed), seen)
 	}
 	return nil
 }
@@ -223,14 +245,25 @@ func templateIsNew(s Snapshot, r Rollout, _ Step) error {
 	return nil
 }
 
+// targetDoesNotLead: who does not answer may be the leader that the others name, so each of them must name one that is not the target.
 func targetDoesNotLead(s Snapshot, _ Rollout, step Step) error {
 	m, err := memberOf(s, step)
 	if err != nil {
 		return err
 	}
+	if m.View.Reached && m.View.Leader != 0 && m.View.Leader == m.View.MemberID {
+		return fmt.Errorf("%s says that it leads", m.PodName)
+	}
+	var answering []Member // beside the target
 	for _, o := range s.Members {
-		if o.View.Reached && o.View.Leader != 0 && o.View.Leader == m.View.MemberID {
-			return fmt.Errorf("%s says that %s leads", o.PodName, m.PodName)
+		if o.Ordinal != step.Member && o.View.Reached {
+			answering = append(answering, o)
+		}
+	}
+	for _, o := range answering {
+		named := func(l Member) bool { return l.View.MemberID == o.View.Leader }
+		if o.View.Leader != 0 && !slices.ContainsFunc(answering, named) {
+			return fmt.Errorf("%s says that %x leads, which may be %s", o.PodName, o.View.Leader, m.PodName)
 		}
 	}
 	return nil
@@ -252,7 +285,10 @@ func manifestIsKept(s Snapshot, r Rollout, step Step) error {
 	return errors.New("the live manifest is not kept")
 }
 
-func manifestIsNeeded(s Snapshot, _ Rollout, step Step) error {
+func manifestIsNeeded(s Snapshot, r Rollout, step Step) error {
+	if r.Final() {
+		return errors.New("the rollout has ended, and its manifest is an old one")
+	}
 	if s.StatefulSet != nil {
 		return errors.New("there is a StatefulSet")
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/etcd-volumes/etcd-volumes/reconciler/plan"
+	"github.com/etcd-volumes/etcd-volumes/reconciler/v1alpha1"
 )
 
 // before runs a rollout until the given action is the next step, and returns it undone.
@@ -70,6 +71,44 @@ func TestEachPromiseRefusesAStepThatWouldBreakIt(t *testing.T) {
 			require.ErrorContains(t, plan.Check(w.s, step), promise)
 		})
 	}
+}
+
+func TestAPromiseIsNotKeptByAppearanceAlone(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		action plan.Action
+		spoil  func(w *world, step *plan.Step)
+		want   string
+	}{
+		"the leader does not answer": {plan.DeleteClaim, func(w *world, s *plan.Step) {
+			w.elect(s.Member)
+			w.s.Members[s.Member].View = plan.View{}
+		}, "which may be etcd-"},
+		"a member that is no more still has a vote": {plan.DeleteClaim, func(w *world, _ *plan.Step) {
+			w.s.Cluster.Listed = append(w.s.Cluster.Listed, plan.Listed{ID: 0xdead, Name: "etcd-9"})
+		}, "etcd lists 4 members"},
+		"fewer members were confirmed than there are": {plan.DeleteClaim, func(w *world, _ *plan.Step) { w.s.Rollouts[0].Replicas = 5 }, "confirmed for 5"},
+		"the rollout is being deleted":                {plan.DeleteClaim, func(w *world, _ *plan.Step) { w.s.Rollouts[0].Deleting = true }, "being deleted"},
+		"the rollout has ended":                       {plan.ProtectVolume, func(w *world, _ *plan.Step) { w.s.Rollouts[0].Status.Phase = v1alpha1.Complete }, "has ended"},
+		"the manifest is of a rollout that has ended": {plan.CreateStatefulSet, func(w *world, _ *plan.Step) { w.s.Rollouts[0].Status.Phase = v1alpha1.Complete }, "an old one"},
+		"a volume of a claim that stays is marked for a stale change": {plan.ProtectVolume, func(w *world, _ *plan.Step) {
+			w.s.Etcd.Wanted = wide
+		}, "other volumes than were confirmed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, step := before(t, tc.action)
+			tc.spoil(w, &step)
+			require.ErrorContains(t, plan.Check(w.s, step), tc.want)
+		})
+	}
+}
+
+func TestAVolumeWhoseClaimIsGoingMayBeKeptWhateverIsAskedFor(t *testing.T) {
+	t.Parallel()
+	w, step := before(t, plan.ProtectVolume)
+	w.s.Members[step.Member].Claim.Deleting, w.s.Etcd.Wanted = true, wide
+	require.NoError(t, plan.Check(w.s, step))
 }
 
 func TestARefusedStepIsReportedInsteadOfDone(t *testing.T) {

@@ -73,7 +73,8 @@ func provisioning(s Snapshot, r Rollout, m Member) *Assessment {
 	case c.Deleting:
 		return say(ClaimLeaving, "waiting until claim %s is gone", c.Name)
 	case !c.Is(r.To):
-		return say(ClaimNotConfirmed, "claim %s is not as confirmed (%s) and may not be deleted: it is younger than the confirmation; confirm the change again",
+		return say(ClaimNotConfirmed, "claim %s is not as confirmed (%s) and may not be deleted: it is younger than the confirmation; "+
+			"change the spec to something else and back, confirming both",
 			c.Name, plain(c.Spec))
 	case !c.Bound:
 		return say(ClaimPending, "waiting for a volume for claim %s%s", c.Name, because(c.Warning, podMessage(m)))
@@ -226,8 +227,10 @@ func bring(s Snapshot, r Rollout, m Member, now time.Time) *Step {
 	if a.Phase == v1alpha1.MemberReplaced {
 		return nil
 	}
-	if a.Phase == v1alpha1.MemberLeaving && m.Pod != nil && !m.Pod.Deleting {
-		return evict(s, r, m)
+	if a.Phase == v1alpha1.MemberLeaving {
+		if step := leaveMember(s, r, m); step != nil {
+			return step
+		}
 	}
 	step := wait(r, v1alpha1.Replacing, a.Reason, "%s", a.Message)
 	step.Member = m.Ordinal
@@ -237,9 +240,21 @@ func bring(s Snapshot, r Rollout, m Member, now time.Time) *Step {
 	return step
 }
 
-// evict stops the member whose claim is already going.
+// leaveMember is what is still to be done for a member whose claim is going; nil when there is nothing but to wait.
+func leaveMember(s Snapshot, r Rollout, m Member) *Step {
+	if m.Pod != nil && !m.Pod.Deleting {
+		return evict(s, r, m)
+	}
+	if m.Volume != nil && !m.Volume.Deleting && m.Volume.BoundClaimUID == m.Claim.UID && m.Volume.Policy != Retain {
+		return protect(s, r, m) // someone else deleted claim and pod: the volume goes with the claim
+	}
+	return nil
+}
+
+// evict stops the member whose claim is already going. Its volume is kept first: the claim may have been deleted by someone else, or
+// for another rollout.
 func evict(s Snapshot, r Rollout, m Member) *Step {
-	for _, look := range []func(Snapshot, Rollout, Member) *Step{othersFit, evictable, stepDown} {
+	for _, look := range []func(Snapshot, Rollout, Member) *Step{protect, othersFit, evictable, stepDown} {
 		if step := look(s, r, m); step != nil {
 			return step
 		}
@@ -326,6 +341,9 @@ func (s Snapshot) clusterFault(target Member) string {
 	}
 	if len(s.Cluster.Alarms) > 0 {
 		return "etcd has raised an alarm: " + strings.Join(s.Cluster.Alarms, ", ")
+	}
+	if n := len(s.Cluster.Listed); n > len(s.Members) {
+		return fmt.Sprintf("etcd lists %d members, but the Etcd has %d: one more out may cost the majority", n, len(s.Members))
 	}
 	for _, l := range s.Cluster.Listed {
 		if l.Learner && l.ID != target.View.MemberID {
@@ -446,16 +464,21 @@ func stepDown(s Snapshot, r Rollout, m Member) *Step {
 // undecided is the pace while leadership moves: it takes milliseconds, and nothing reports it.
 const undecided = 50 * time.Millisecond
 
-// agreed waits while others still say that the member leads.
+// agreed waits while others say that the member leads, or one that is not known: a leader that does not answer has no ID here.
 func (s Snapshot) agreed(r Rollout, m Member) *Step {
 	for _, o := range s.Members {
-		if o.View.Reached && o.View.Leader != 0 && o.View.Leader == m.View.MemberID {
+		if o.Ordinal != m.Ordinal && o.View.Reached && o.View.Leader != 0 && !s.answersBeside(m, o.View.Leader) {
 			step := wait(r, s.phase(r), LeaderUndecided, "waiting until the members agree who leads")
 			step.Again = undecided
 			return step
 		}
 	}
 	return nil
+}
+
+// answersBeside reports whether the ID is that of another member than the given one.
+func (s Snapshot) answersBeside(m Member, id uint64) bool {
+	return slices.ContainsFunc(s.Members, func(o Member) bool { return o.Ordinal != m.Ordinal && o.View.Reached && o.View.MemberID == id })
 }
 
 // settled reports whether the member is not going to be taken out any more.

@@ -231,6 +231,10 @@ func (w *world) apply(step plan.Step) {
 	case plan.EvictPod:
 		w.s.Members[step.Member].Pod.Deleting = true
 	case plan.RemoveFinalizer:
+		if r := w.rollout(step.Target.Name); r.Deleting {
+			// What was kept belongs to the rollout, and is collected with it.
+			w.s.Records = slices.DeleteFunc(w.s.Records, func(rec plan.Record) bool { return rec.Name == plan.RecordName(r.Name) })
+		}
 		w.s.Rollouts = slices.DeleteFunc(w.s.Rollouts, func(r plan.Rollout) bool { return r.Name == step.Target.Name && r.Deleting })
 		for i := range w.s.Rollouts {
 			if w.s.Rollouts[i].Name == step.Target.Name {
@@ -241,11 +245,19 @@ func (w *world) apply(step plan.Step) {
 	}
 }
 
+func (w *world) rollout(name string) plan.Rollout {
+	w.t.Helper()
+	i := slices.IndexFunc(w.s.Rollouts, func(r plan.Rollout) bool { return r.Name == name })
+	require.GreaterOrEqual(w.t, i, 0, "there is no rollout %s\n%s", name, w.story())
+	return w.s.Rollouts[i]
+}
+
 func (w *world) applyVolume(step plan.Step) {
+	known := slices.ContainsFunc(w.s.Volumes, func(v plan.Volume) bool { return v.Name == step.Target.Name })
 	for i := range w.s.Members {
 		if v := w.s.Members[i].Volume; v != nil && v.Name == step.Target.Name {
 			w.changeVolume(v, step)
-			if step.Action == plan.ProtectVolume {
+			if step.Action == plan.ProtectVolume && !known {
 				w.s.Volumes = append(w.s.Volumes, *v)
 			}
 		}
@@ -256,7 +268,6 @@ func (w *world) applyVolume(step plan.Step) {
 		}
 	}
 	slices.SortFunc(w.s.Volumes, func(a, b plan.Volume) int { return slices.Compare([]byte(a.Name), []byte(b.Name)) })
-	w.s.Volumes = slices.CompactFunc(w.s.Volumes, func(a, b plan.Volume) bool { return a.Name == b.Name })
 	w.s.Volumes = slices.DeleteFunc(w.s.Volumes, func(v plan.Volume) bool { return !v.Mark.Marked() })
 }
 
@@ -284,6 +295,9 @@ func (w *world) deleteClaim(m *plan.Member) {
 	}
 	m.Claim.Deleting, m.Claim.DeletedAt = true, w.now
 	w.deleted = append(w.deleted, m.Claim.UID)
+	if m.Volume != nil {
+		m.Volume.ClaimLives = false
+	}
 	for i := range w.s.Volumes {
 		if w.s.Volumes[i].Mark.ClaimUID == m.Claim.UID {
 			w.s.Volumes[i].ClaimLives = false
@@ -301,7 +315,7 @@ func (w *world) turn() {
 	for i := range w.s.Members {
 		can = append(can, w.memberTurns(&w.s.Members[i])...)
 	}
-	if w.rng.Intn(20) == 0 && w.out() == 0 {
+	if w.rng.Intn(20) == 0 && w.out() == 0 && len(w.s.Members) > 0 {
 		can = append(can, func() { w.elect(w.rng.Intn(len(w.s.Members))) })
 	}
 	if len(can) > 0 {

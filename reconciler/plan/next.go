@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/etcd-volumes/etcd-volumes/reconciler/v1alpha1"
@@ -86,19 +87,27 @@ func putBack(s Snapshot, r Rollout, now time.Time) *Step {
 	return nil
 }
 
-// readopt gives pods that were orphaned by our deletion of the StatefulSet their StatefulSet back, so that whoever deletes the
-// Etcd finds one to delete.
+// readopt makes the StatefulSet again that the rollout has deleted: the kept manifest goes with the rollout. Where the Etcd goes too, a
+// StatefulSet is made only for pods that were orphaned, so that whoever deletes the Etcd finds one to delete. A rollout that has
+// ended has given it back long ago, and its manifest is an old one.
 func readopt(s Snapshot, r Rollout) *Step {
-	if s.StatefulSet != nil || s.record(r) == nil {
+	rec := s.record(r)
+	if rec == nil || r.Final() {
 		return nil
 	}
-	for _, m := range s.Members {
-		if m.Pod != nil && !m.Pod.Deleting && m.Pod.ControllerUID == "" {
-			return createStatefulSet(s, r, &r.To)
+	if t := s.StatefulSet; t != nil {
+		if t.Deleting && t.UID == rec.StatefulSetUID {
+			return wait(r, v1alpha1.Finishing, StatefulSetLeaving, "waiting until the old StatefulSet is gone, to make it again")
 		}
+		return nil
+	}
+	if !s.leaving() || slices.ContainsFunc(s.Members, orphaned) {
+		return createStatefulSet(s, r, &r.To)
 	}
 	return nil
 }
+
+func orphaned(m Member) bool { return m.Pod != nil && !m.Pod.Deleting && m.Pod.ControllerUID == "" }
 
 // settleVolumes decides about each volume of a rollout that ends.
 func settleVolumes(s Snapshot, r Rollout, now time.Time) *Step {
@@ -133,7 +142,8 @@ func keep(s Snapshot, v Volume, rollout string, now time.Time) *Step {
 	}
 }
 
-// reject refuses to act on a stamp that can not be read or is not this Etcd's.
+// reject refuses to act on a stamp that can not be read or is not this Etcd's. A StatefulSet that was deleted comes back all the same:
+// that destroys nothing.
 func reject(s Snapshot, _ time.Time) *Step {
 	fault := s.stampFault()
 	if fault == "" {
@@ -141,6 +151,9 @@ func reject(s Snapshot, _ time.Time) *Step {
 	}
 	step := &Step{Action: Reject, Reason: StampInvalid, Message: fault, Member: -1, Again: time.Minute}
 	if r := s.active(); r != nil {
+		if again := restoreStatefulSet(s, *r); again != nil {
+			return again
+		}
 		step.Rollout, step.Phase = r.Name, r.Status.Phase
 	}
 	return step
@@ -174,7 +187,7 @@ func RolloutName(etcd string, generation int64) string {
 // RecordName is the name of the kept manifest of the StatefulSet.
 func RecordName(rollout string) string { return rollout + "-statefulset" }
 
-// translate makes one rollout of a stamp that has none, unless all that it asks for is live already and nothing is held.
+// translate makes one rollout of a stamp that has none, unless there is nothing left to do for it.
 func translate(s Snapshot, _ time.Time) *Step {
 	if s.leaving() || s.Stamp == nil {
 		return nil
@@ -192,7 +205,7 @@ func translate(s Snapshot, _ time.Time) *Step {
 			Message: "rollout " + name + " of an earlier Etcd or change of this name must go first",
 		}
 	}
-	if s.fulfilled(*s.Stamp) && !s.druidMarked(s.Stamp.Held) {
+	if s.moot() {
 		return nil
 	}
 	return &Step{
@@ -200,6 +213,17 @@ func translate(s Snapshot, _ time.Time) *Step {
 		Message: fmt.Sprintf("volume change %d of %s/%s was confirmed by %s", s.Stamp.Generation, s.Namespace, s.Name, s.Stamp.ConfirmedBy),
 		Again:   lookAgain,
 	}
+}
+
+// moot reports whether a stamp without rollout asks for nothing: druid is not held, and all that was confirmed is live, or the Etcd asks
+// for what is live instead (it was called off), or there are no members.
+func (s Snapshot) moot() bool {
+	st := *s.Stamp
+	if s.druidMarked(st.Held) {
+		return false
+	}
+	calledOff := !s.Etcd.Wanted.Equal(st.To) && s.fulfilled(confirm.Stamp{To: s.Etcd.Wanted})
+	return s.Etcd.Replicas == 0 || calledOff || s.fulfilled(st)
 }
 
 // fulfilled reports whether everything is live as the stamp wants it.
@@ -241,7 +265,7 @@ func (s Snapshot) active() *Rollout {
 
 // Active reports whether any rollout of the Etcd still has work to do, or a stamp waits to become one.
 func (s Snapshot) Active() bool {
-	if s.Stamp != nil && !s.leaving() && !s.translated() && (!s.fulfilled(*s.Stamp) || s.druidMarked(s.Stamp.Held)) {
+	if s.Stamp != nil && !s.leaving() && !s.translated() && !s.moot() {
 		return true
 	}
 	for _, r := range s.Rollouts {

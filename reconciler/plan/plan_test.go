@@ -2,6 +2,8 @@ package plan_test
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -218,16 +220,22 @@ func TestEachGateWaitsUnderItsOwnNameAndTouchesNothing(t *testing.T) {
 		"druid held by others": {func(w *world) {
 			w.s.Rollouts[0].Held.Suspend, w.s.Etcd.Suspended = false, false
 		}, plan.DruidNotHeld},
-		"druid at work":      {func(w *world) { w.s.Etcd.LastOperation = "Processing" }, plan.DruidBusy},
-		"no class":           {func(w *world) { w.s.Class = plan.Class{} }, plan.ClassMissing},
-		"class going":        {func(w *world) { w.s.Class.Deleting = true }, plan.ClassDeleting},
-		"class by hand":      {func(w *world) { w.s.Class.Provisioner = "kubernetes.io/no-provisioner" }, plan.ProvisionerUnknown},
-		"scaled":             {func(w *world) { w.s.StatefulSet.Replicas = 5 }, plan.ReplicasChanged},
-		"rolling":            {func(w *world) { w.s.StatefulSet.UpdateRevision = "other" }, plan.StatefulSetNotSettled},
-		"foreign set":        {func(w *world) { w.s.StatefulSet.Templates = nil }, plan.StatefulSetForeign},
-		"no set":             {func(w *world) { w.s.StatefulSet = nil }, plan.StatefulSetMissing},
-		"alarm":              {func(w *world) { w.s.Cluster.Alarms = []string{"alarm:NOSPACE"} }, plan.MembersNotReady},
-		"two sick":           {func(w *world) { w.s.Members[0].Pod.Ready, w.s.Members[1].Pod.Ready = false, false }, plan.MembersNotReady},
+		"druid at work": {func(w *world) { w.s.Etcd.LastOperation = "Processing" }, plan.DruidBusy},
+		"no class":      {func(w *world) { w.s.Class = plan.Class{} }, plan.ClassMissing},
+		"class going":   {func(w *world) { w.s.Class.Deleting = true }, plan.ClassDeleting},
+		"class by hand": {func(w *world) { w.s.Class.Provisioner = "kubernetes.io/no-provisioner" }, plan.ProvisionerUnknown},
+		"scaled":        {func(w *world) { w.s.StatefulSet.Replicas = 5 }, plan.ReplicasChanged},
+		"rolling":       {func(w *world) { w.s.StatefulSet.UpdateRevision = "other" }, plan.StatefulSetNotSettled},
+		"foreign set":   {func(w *world) { w.s.StatefulSet.Templates = nil }, plan.StatefulSetForeign},
+		"no set":        {func(w *world) { w.s.StatefulSet = nil }, plan.StatefulSetMissing},
+		"alarm":         {func(w *world) { w.s.Cluster.Alarms = []string{"alarm:NOSPACE"} }, plan.MembersNotReady},
+		"two sick":      {func(w *world) { w.s.Members[0].Pod.Ready, w.s.Members[1].Pod.Ready = false, false }, plan.MembersNotReady},
+		"vote of the dead": {func(w *world) {
+			w.s.Cluster.Listed = append(w.s.Cluster.Listed, plan.Listed{ID: 0xdead, Name: "etcd-9"})
+		}, plan.MembersNotReady},
+		"other size": {func(w *world) {
+			w.s.Etcd.Replicas, w.s.Members = 5, append(w.s.Members, plan.Member{Ordinal: 3, PodName: "etcd-3"}, plan.Member{Ordinal: 4, PodName: "etcd-4"})
+		}, plan.ReplicasChanged},
 		"learner":            {func(w *world) { w.s.Cluster.Listed[0].Learner = true; w.s.Cluster.Listed[1].Learner = true }, plan.MembersNotReady},
 		"lag":                {func(w *world) { w.s.Members[1].View.Index = 1 << 20 }, plan.MembersNotReady},
 		"two clusters":       {func(w *world) { w.s.Members[2].View.ClusterID = 9 }, plan.MembersNotReady},
@@ -255,6 +263,162 @@ func TestEachGateWaitsUnderItsOwnNameAndTouchesNothing(t *testing.T) {
 			require.Empty(t, w.deleted)
 		})
 	}
+}
+
+// idle runs until nothing is left to do.
+func (w *world) idle() {
+	w.t.Helper()
+	for range 3000 {
+		if w.pass().Action == plan.Idle {
+			return
+		}
+		w.turn()
+	}
+	require.Failf(w.t, "never idle", "%s", w.story())
+}
+
+func TestARolloutDeletedWhileItsStatefulSetIsGoingMakesItAgainFirst(t *testing.T) {
+	t.Parallel()
+	w, _ := before(t, plan.DeleteStatefulSet)
+	require.Equal(t, plan.DeleteStatefulSet, w.pass().Action)
+	w.s.Rollouts[0].Deleting = true
+	require.Equal(t, plan.StatefulSetLeaving, w.pass().Reason)
+	w.setTurns(w.s.StatefulSet)[0]()
+	require.Nil(t, w.s.StatefulSet)
+	require.Equal(t, plan.CreateStatefulSet, w.pass().Action)
+	w.idle()
+	requireAll(t, w, fast)
+}
+
+func TestAnEndedRolloutThatIsDeletedMakesNoStatefulSetOfItsOldManifest(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 6, 3)
+	w.confirm(fast)
+	w.until(v1alpha1.Complete)
+	w.confirm(wide)
+	for w.s.StatefulSet != nil {
+		w.pass()
+		w.turn()
+	}
+	require.Len(t, w.s.Records, 2)
+	w.s.Rollouts[0].Deleting = true
+	w.until(v1alpha1.Complete)
+	for _, line := range w.trail {
+		require.NotContains(t, line, "PromiseAtRisk")
+	}
+	require.Len(t, w.s.Rollouts, 1)
+	requireAll(t, w, wide)
+	made := 0
+	for _, line := range w.trail {
+		if strings.HasPrefix(line, string(plan.CreateStatefulSet)) {
+			made++
+		}
+	}
+	require.Equal(t, 2, made, "once for each change\n%s", w.story())
+}
+
+func TestARolloutOfMoreMembersThanTheEtcdHasNowIsNotComplete(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 7, 3)
+	w.confirm(fast)
+	for len(w.deleted) < 2 {
+		w.pass()
+		w.turn()
+	}
+	all := w.s.Members
+	done := slices.IndexFunc(all, func(m plan.Member) bool {
+		return m.Claim != nil && m.Claim.UID != w.s.Rollouts[0].Claims[m.Ordinal].UID
+	})
+	require.GreaterOrEqual(t, done, 0)
+	w.s.Etcd.Replicas, w.s.Members = 1, all[done:done+1]
+	for _, wanted := range []volume.Spec{fast, slow} {
+		w.s.Etcd.Wanted = wanted
+		for range 20 {
+			require.False(t, w.pass().Action.Writes(), w.story())
+			w.now = w.now.Add(time.Minute)
+		}
+		require.NotEqual(t, v1alpha1.Complete, w.phase())
+		require.NotEqual(t, v1alpha1.Aborted, w.phase())
+	}
+	w.s.Etcd.Replicas, w.s.Etcd.Wanted, w.s.Members = 3, fast, all
+	w.until(v1alpha1.Complete)
+	requireAll(t, w, fast)
+}
+
+func TestAVolumeIsKeptThoughItsClaimWasDeletedBySomeoneElse(t *testing.T) {
+	t.Parallel()
+	for name, spoil := range map[string]func(m *plan.Member){
+		"its pod runs":     func(*plan.Member) {},
+		"its pod is going": func(m *plan.Member) { m.Pod.Deleting = true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, step := before(t, plan.ProtectVolume)
+			m := &w.s.Members[step.Member]
+			m.Claim.Deleting, m.Claim.DeletedAt, m.Volume.ClaimLives = true, w.now, false
+			old := m.Volume.Name
+			spoil(m)
+			require.Equal(t, plan.ProtectVolume, w.pass().Action, w.story())
+			w.until(v1alpha1.Complete)
+			requireAll(t, w, fast)
+			i := slices.IndexFunc(w.s.Volumes, func(v plan.Volume) bool { return v.Name == old })
+			require.GreaterOrEqual(t, i, 0)
+			require.Equal(t, plan.Retain, w.s.Volumes[i].Policy)
+		})
+	}
+}
+
+func TestALeaderThatDoesNotAnswerIsNotTaken(t *testing.T) {
+	t.Parallel()
+	w, step := before(t, plan.ProtectVolume)
+	leader := (step.Member + 1) % 3
+	w.elect(leader)
+	w.s.Members[leader].View = plan.View{}
+	for range 10 {
+		require.NotEqual(t, plan.DeleteClaim, w.pass().Action, w.story())
+	}
+	require.Equal(t, string(plan.LeaderUndecided), w.s.Rollouts[0].Status.Reason)
+	w.elect(step.Member) // the others found that it is dead
+	require.Equal(t, plan.DeleteClaim, w.pass().Action, w.story())
+	require.Len(t, w.deleted, 1)
+}
+
+func TestAStampOfWhichNothingIsLeftToDoMakesNoRolloutAnew(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(w *world){
+		"called off": func(w *world) {
+			w.pass()
+			w.s.Etcd.Wanted = slow
+			w.until(v1alpha1.Aborted)
+		},
+		"without members": func(w *world) {
+			w.until(v1alpha1.Complete)
+			w.s.Etcd.Replicas, w.s.Members = 0, nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, 8, 3)
+			w.confirm(fast)
+			end(w)
+			w.s.Rollouts[0].Deleting = true
+			w.idle()
+			require.Empty(t, w.s.Rollouts, w.story())
+			require.False(t, w.s.Active())
+		})
+	}
+}
+
+func TestATornStampDoesNotKeepTheStatefulSetAway(t *testing.T) {
+	t.Parallel()
+	w, _ := before(t, plan.CreateStatefulSet)
+	stamp := w.s.Stamp
+	w.s.Stamp, w.s.StampError = nil, "torn"
+	require.Equal(t, plan.CreateStatefulSet, w.pass().Action)
+	require.Equal(t, plan.Reject, w.pass().Action)
+	w.s.Stamp, w.s.StampError = stamp, ""
+	w.until(v1alpha1.Complete)
+	requireAll(t, w, fast)
 }
 
 func TestTheLeaderIsTakenLastAndLeadershipMovesOnce(t *testing.T) {

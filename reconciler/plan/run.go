@@ -69,7 +69,7 @@ func statefulSet(s Snapshot, r Rollout, _ time.Time) *Step {
 		return nil
 	}
 	if s.record(r) == nil {
-		return wait(r, v1alpha1.Pending, StatefulSetMissing, "the StatefulSet %s does not exist, and it was not deleted by this rollout", s.Name)
+		return wait(r, v1alpha1.Pending, StatefulSetMissing, "the StatefulSet %s does not exist, and this rollout keeps no manifest to make it from", s.Name)
 	}
 	return createStatefulSet(s, r, s.goal(r))
 }
@@ -102,7 +102,8 @@ func flight(s Snapshot, r Rollout, now time.Time) *Step {
 // turnBack ends a rollout whose spec was changed back while nothing was replaced, and waits where the spec was changed otherwise.
 func turnBack(s Snapshot, r Rollout, now time.Time) *Step {
 	if s.Stamp == nil {
-		return wait(r, v1alpha1.Pending, StampMissing, "the stamp is gone from the Etcd; nothing is destroyed without it")
+		return wait(r, v1alpha1.Pending, StampMissing, "the stamp is gone from the Etcd; nothing is destroyed without it; "+
+			"delete this VolumeRollout to call it off")
 	}
 	if s.Etcd.Wanted.Equal(r.To) {
 		return nil
@@ -140,7 +141,7 @@ func templateBack(s Snapshot, r Rollout, now time.Time) *Step {
 
 // turnsBack reports whether the Etcd asks again for what all members still have.
 func (s Snapshot) turnsBack(r Rollout) bool {
-	if s.Etcd == nil || s.Etcd.Wanted.Equal(r.To) || len(s.Members) == 0 {
+	if s.Etcd == nil || s.Etcd.Wanted.Equal(r.To) || len(s.Members) == 0 || len(s.Members) != r.Replicas {
 		return false
 	}
 	for _, m := range s.Members {
@@ -151,9 +152,9 @@ func (s Snapshot) turnsBack(r Rollout) bool {
 	return true
 }
 
-// finish ends a rollout whose every member is proven.
+// finish ends a rollout whose every member is proven: of those that were confirmed, not of those that the Etcd asks for by now.
 func finish(s Snapshot, r Rollout, now time.Time) *Step {
-	if s.StatefulSet.Deleting || !s.StatefulSet.Has(r.To) || len(s.Members) != s.Etcd.Replicas || len(s.Members) == 0 {
+	if s.StatefulSet.Deleting || !s.StatefulSet.Has(r.To) || len(s.Members) != r.Replicas || s.Etcd.Replicas != r.Replicas {
 		return nil
 	}
 	for _, m := range s.Members {
@@ -201,7 +202,8 @@ func standing(s Snapshot, r Rollout, _ time.Time) *Step {
 	case s.Etcd.LastOperation == "Processing":
 		return wait(r, phase, DruidBusy, "etcd-druid is still at work on this Etcd")
 	case s.Etcd.Replicas != r.Replicas || s.StatefulSet.Replicas != r.Replicas || len(s.Members) != r.Replicas:
-		return wait(r, phase, ReplicasChanged, "the change was confirmed for %d members; the Etcd asks for %d and the StatefulSet for %d",
+		return wait(r, phase, ReplicasChanged, "the change was confirmed for %d members; the Etcd asks for %d and the StatefulSet for %d; "+
+			"set spec.replicas back until the rollout has ended",
 			r.Replicas, s.Etcd.Replicas, s.StatefulSet.Replicas)
 	}
 	return nil

@@ -14,8 +14,8 @@ const (
 	fullShare = 500
 	// noShare is what the kubelet takes for a container that requests no CPU: the least weight of a cgroup.
 	noShare = 2
-	// maxNice is the kernel's largest nice value.
-	maxNice = 19
+	// maxNice is not the kernel's largest value: whatever else the machine does, a container must get something.
+	maxNice = 10
 )
 
 // niceness stands in for the CPU weight that the kubelet gives a container's cgroup in proportion to its request: where

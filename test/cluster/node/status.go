@@ -208,7 +208,9 @@ func restarts(pod *corev1.Pod, c *containerState) bool {
 func (s podState) conditions(phase corev1.PodPhase) []corev1.PodCondition {
 	sandbox := corev1.PodCondition{Type: corev1.PodReadyToStartContainers, Status: truth(s.sandbox)}
 	containers := s.containersReady(phase)
-	return []corev1.PodCondition{sandbox, s.initialized(phase), containers, s.ready(containers)}
+	// As the kubelet does: a pod that runs here was scheduled, whatever a lost race of the scheduler left behind.
+	scheduled := corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}
+	return []corev1.PodCondition{scheduled, sandbox, s.initialized(phase), containers, s.ready(containers)}
 }
 
 func (s podState) initialized(phase corev1.PodPhase) corev1.PodCondition {

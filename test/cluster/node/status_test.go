@@ -121,6 +121,12 @@ func TestConditionKeepsItsTimeUntilItsStatusChanges(t *testing.T) {
 	assert.Equal(t, metav1.NewTime(first), conditionOf(after.Conditions, corev1.PodInitialized).LastTransitionTime)
 }
 
+func TestAPodThatRunsHereWasScheduled(t *testing.T) {
+	failed := corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "SchedulerError"}}}
+	got := podStatus(podState{pod: &corev1.Pod{}}, failed, time.Unix(100, 0))
+	assert.Equal(t, corev1.ConditionTrue, conditionOf(mergedStatus(failed, got).Conditions, corev1.PodScheduled).Status)
+}
+
 func TestStatusPatchLeavesWhatOthersWrote(t *testing.T) {
 	current := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID("u")}, Status: corev1.PodStatus{
 		Phase: corev1.PodPending, QOSClass: corev1.PodQOSBurstable, ObservedGeneration: 3,
