@@ -96,7 +96,7 @@ func (k *assassin) step(e stage.Event) string {
 }
 
 // invisible are the steps that change no object of the history: they are known by what the rollout's status says of them.
-var invisible = []string{"SnapshotTaken", "StatefulSetRecorded", "LeadershipMoved", "DruidReleased"}
+var invisible = []string{"StatefulSetRecorded", "LeadershipMoved", "DruidReleased"}
 
 // reported is an invisible step that was done and reported: the next one was not begun.
 func (k *assassin) reported(e stage.Event) string {
