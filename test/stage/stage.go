@@ -35,12 +35,10 @@ func Enter() {
 
 // Options of a stage.
 type Options struct {
-	// CEL keeps etcd-druid's four rules that make volumes immutable; without it they are relaxed, as installing us does.
-	CEL bool
 	// ReadinessDelay is the members' initialDelaySeconds; 0 = etcd-druid's own 15s.
 	ReadinessDelay time.Duration
-	// Druid and Operator are further arguments of their commands.
-	Druid, Operator []string
+	// Operator are further arguments of its command.
+	Operator []string
 	// RestartBackOff bounds the back-off of containers that ended; 0 = the kubelet's own.
 	RestartBackOff time.Duration
 	// Log takes progress; nil = silence.
@@ -113,11 +111,12 @@ func (s *Stage) registerImages() {
 }
 
 func (s *Stage) installDruid(ctx context.Context, o Options) error {
-	args := o.Druid
+	var args []string
 	if o.ReadinessDelay > 0 {
 		args = append(args, "--readiness-initial-delay="+o.ReadinessDelay.String())
 	}
-	if err := s.Apply(ctx, string(druid.CRD(o.CEL))); err != nil {
+	// Relaxed, as installing us leaves it.
+	if err := s.Apply(ctx, string(druid.CRD(false))); err != nil {
 		return fmt.Errorf("install the Etcd CRD: %w", err)
 	}
 	if err := s.Apply(ctx, druid.Manifests(args...)); err != nil {
